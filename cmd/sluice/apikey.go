@@ -1,0 +1,61 @@
+package main
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"sluice/auth"
+	"sluice/internal/tenant"
+)
+
+func newAPIKey(env environment) *cobra.Command {
+	group := &cobra.Command{
+		Use: "api-key", Short: "Make API keys",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usageError{fmt.Errorf("unknown command %q; there is: api-key generate", args[0])}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	group.AddCommand(newGenerate(env))
+	return group
+}
+
+func newGenerate(env environment) *cobra.Command {
+	var asJSON bool
+	var name string
+	cmd := &cobra.Command{
+		Use:   "generate",
+		Short: "Make a key and its digest for the operator's file, offline",
+		Long: `Make a new API key and print it with the entry for the operator's file.
+
+The key itself is shown here once and kept nowhere: give it to whoever will use
+it. The file holds its digest only, which nobody can use as a key.`,
+		Example: "  sluice api-key generate --name ci",
+		Args:    noArguments,
+		RunE: func(*cobra.Command, []string) error {
+			key, err := auth.GenerateKey(rand.Reader)
+			if err != nil {
+				return fmt.Errorf("no randomness: %w", err)
+			}
+			digest := tenant.DigestOf(key.Reveal()).String()
+			if asJSON {
+				return json.NewEncoder(env.out).Encode(map[string]string{"key": key.Reveal(), "digest": digest, "hint": auth.Hint(key.Reveal())})
+			}
+			_, err = fmt.Fprintf(env.out, `TONBO_API_KEY=%s
+
+For the operator's file, under the account's keys:
+  - {name: %q, digest: %q}
+`, key.Reveal(), name, digest)
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON: key, digest, hint")
+	cmd.Flags().StringVar(&name, "name", "ci", "the key's name in the printed entry")
+	return cmd
+}

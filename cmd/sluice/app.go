@@ -1,0 +1,293 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"sluice/auth"
+	"sluice/config"
+	"sluice/gateway"
+	"sluice/gateway/upstream"
+	"sluice/internal/manage"
+	"sluice/internal/store/memory"
+	"sluice/internal/telemetry"
+	"sluice/ratelimit"
+)
+
+// appOptions are what an App is given from outside.
+type appOptions struct {
+	Config *config.Config
+	Log    *zap.Logger
+	Level  zap.AtomicLevel
+	// Load reads the configuration again, for a reload; nil = there is no file.
+	Load func() (*config.Config, error)
+	// Public and Admin are listeners that stand already; nil = listen as the
+	// configuration says.
+	Public []net.Listener
+	Admin  net.Listener
+}
+
+// App is the whole program: every part, built once, and the configuration in
+// force. Parts that hold state outlive a reload; the chain is built anew.
+type App struct {
+	log      *zap.Logger
+	level    zap.AtomicLevel
+	load     func() (*config.Config, error)
+	metrics  *telemetry.Metrics
+	registry *prometheus.Registry
+	pool     *upstream.Pool
+	limits   *ratelimit.Memory
+	gateway  *gateway.Gateway
+	keeper   *manage.Keeper
+	public   []net.Listener
+	admin    net.Listener
+	draining chan struct{}
+
+	mu     sync.Mutex // guards a reload
+	config *config.Config
+	budget *gateway.BodyBudget
+}
+
+// newApp builds every part and opens the listeners. Close ends it.
+func newApp(o appOptions) (*App, error) {
+	a := &App{
+		log: o.Log, level: o.Level, load: o.Load, config: o.Config,
+		registry: prometheus.NewRegistry(), draining: make(chan struct{}),
+		public: o.Public, admin: o.Admin,
+	}
+	var err error
+	if a.metrics, err = telemetry.NewMetrics(a.registry); err != nil {
+		return nil, err
+	}
+	a.limits = ratelimit.NewMemory(ratelimit.MemoryOptions{Now: time.Now})
+	if a.pool, err = upstream.New(upstream.Options{Nodes: o.Config.Ursula.Nodes, Observer: a.metrics}); err != nil {
+		return nil, err
+	}
+	a.keeper = manage.NewKeeper(manage.KeeperOptions{Nodes: nodeClient{a.pool}, Log: a.log})
+	a.budget = gateway.NewBodyBudget(int64(o.Config.Limits.BodyBudget))
+	if err = errors.Join(a.gauges(), a.apply(o.Config), a.listen(o.Config)); err != nil {
+		a.Close()
+		return nil, err
+	}
+	return a, nil
+}
+
+func (a *App) gauges() error {
+	return errors.Join(
+		a.registry.Register(collectors.NewGoCollector()),
+		a.registry.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})),
+		telemetry.GaugeFunc(a.registry, "sluice_open_tails", func() float64 { return float64(a.limits.OpenTails()) }),
+		telemetry.GaugeFunc(a.registry, "sluice_rate_subjects", func() float64 { return float64(a.limits.Subjects()) }),
+		telemetry.GaugeFunc(a.registry, "sluice_body_budget_bytes", func() float64 {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			return float64(a.budget.Used())
+		}),
+		telemetry.GaugeFunc(a.registry, "sluice_ready", func() float64 {
+			if len(a.missing()) > 0 {
+				return 0
+			}
+			return 1
+		}),
+	)
+}
+
+// apply builds a chain of c and puts it in force. Whatever can fail is done
+// before anything is changed, so that no half of a configuration is ever live.
+func (a *App) apply(c *config.Config) error {
+	content, err := declared(c)
+	if err != nil {
+		return err
+	}
+	directory, err := memory.New(content)
+	if err != nil {
+		return err
+	}
+	level, err := telemetry.ParseLevel(c.Log.Level)
+	if err != nil {
+		return err
+	}
+	if err := a.pool.SetNodes(c.Ursula.Nodes); err != nil {
+		return err
+	}
+	// From here on nothing fails.
+	a.level.SetLevel(level)
+	if size := int64(c.Limits.BodyBudget); size != a.budget.Size() {
+		a.budget = gateway.NewBodyBudget(size)
+	}
+	options := gateway.Options{
+		Directory:       directory,
+		Authenticator:   auth.New(auth.Options{Directory: directory, Now: time.Now}),
+		Limiter:         a.limits,
+		Tails:           a.limits,
+		Upstream:        a.pool,
+		Log:             a.log,
+		Metrics:         a.metrics,
+		Budget:          a.budget,
+		Now:             time.Now,
+		Random:          rand.Reader,
+		MaxRequestBytes: largestBody(c),
+		TrustedProxies:  c.TrustedProxies,
+	}
+	if a.gateway == nil {
+		a.gateway = gateway.New(options)
+	} else {
+		a.gateway.Swap(options)
+	}
+	a.keeper.Keep(directory.Streams())
+	a.config = c
+	return nil
+}
+
+// Reload reads the configuration again and puts it in force; on any error the
+// old one stays, whole. It returns the changed fields that need a restart.
+func (a *App) Reload(context.Context) ([]string, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	restart, err := a.reload()
+	a.metrics.Reloaded(err == nil, time.Now())
+	if err != nil {
+		a.log.Error("reload refused; the old configuration stays in force", zap.Error(err))
+		return nil, err
+	}
+	a.log.Info("configuration reloaded", zap.Strings("restart_needed", restart))
+	return restart, nil
+}
+
+func (a *App) reload() ([]string, error) {
+	if a.load == nil {
+		return nil, errors.New("there is no configuration file to reload")
+	}
+	next, err := a.load()
+	if err != nil {
+		return nil, err
+	}
+	restart := config.RestartOnly(a.config, next)
+	return restart, a.apply(next)
+}
+
+// missing names what keeps the gateway from being ready.
+func (a *App) missing() map[string]string {
+	missing := map[string]string{}
+	select {
+	case <-a.draining:
+		missing["server"] = "shutting down"
+	default:
+	}
+	switch _, err := a.pool.Identity(); {
+	case errors.Is(err, upstream.ErrTwoClusters):
+		missing["nodes"] = upstream.ErrTwoClusters.Error()
+	case err != nil:
+		missing["nodes"] = upstream.ErrNotIdentified.Error()
+	}
+	if n := a.keeper.Pending(); n > 0 {
+		missing["declared_streams"] = fmt.Sprintf("%d not looked at yet", n)
+	}
+	return missing
+}
+
+// nodeClient lets the keeper speak to the cluster through the pool.
+type nodeClient struct{ pool *upstream.Pool }
+
+func (n nodeClient) Do(r *http.Request) (*http.Response, error) {
+	return n.pool.Send(r, upstream.Meta{Key: r.URL.Path})
+}
+
+func (a *App) listen(c *config.Config) error {
+	var lc net.ListenConfig
+	if a.public == nil {
+		for _, address := range c.Listen {
+			l, err := lc.Listen(context.Background(), "tcp", address)
+			if err != nil {
+				return fmt.Errorf("public listener: %w", err)
+			}
+			a.public = append(a.public, l)
+		}
+	}
+	if a.admin == nil {
+		l, err := lc.Listen(context.Background(), "tcp", c.Admin.Listen)
+		if err != nil {
+			return fmt.Errorf("admin listener: %w", err)
+		}
+		a.admin = l
+	}
+	return nil
+}
+
+// Serve answers on all listeners until ctx ends; then it is not ready any more,
+// takes no new connection, and waits for requests under way for drain_timeout,
+// or until cut ends, before it closes them. It returns nil after a stop.
+func (a *App) Serve(ctx, cut context.Context) error {
+	errorLog, err := zap.NewStdLogAt(a.log.Named("server"), zap.DebugLevel)
+	if err != nil {
+		return err
+	}
+	public := gateway.NewServer(a.gateway, errorLog)
+	admin := gateway.NewServer(gateway.NewOperator(gateway.OperatorOptions{
+		Token:   a.config.Admin.Token,
+		Missing: a.missing,
+		Reload:  a.Reload,
+		Metrics: promhttp.HandlerFor(a.registry, promhttp.HandlerOpts{}),
+	}), errorLog)
+	var group errgroup.Group
+	failed, fail := context.WithCancel(ctx)
+	defer fail()
+	serve := func(s *http.Server, l net.Listener) {
+		group.Go(func() error {
+			if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				fail()
+				return err
+			}
+			return nil
+		})
+	}
+	serve(admin, a.admin)
+	for _, l := range a.public {
+		serve(public, l)
+	}
+	<-failed.Done()
+	close(a.draining)
+	a.drain(cut, public)
+	_ = admin.Close()
+	return group.Wait()
+}
+
+func (a *App) drain(cut context.Context, public *http.Server) {
+	a.mu.Lock()
+	timeout := a.config.DrainTimeout
+	a.mu.Unlock()
+	a.log.Info("draining", zap.Duration("drain_timeout", timeout))
+	ctx, cancel := context.WithTimeout(cut, timeout)
+	defer cancel()
+	if err := public.Shutdown(ctx); err != nil {
+		a.log.Warn("requests cut at the end of the drain time", zap.Error(err))
+	}
+	_ = public.Close()
+}
+
+// Close ends every part that App owns. It is called once, after Serve.
+func (a *App) Close() {
+	for _, l := range append([]net.Listener{a.admin}, a.public...) {
+		if l != nil {
+			_ = l.Close()
+		}
+	}
+	if a.keeper != nil {
+		a.keeper.Close()
+	}
+	if a.pool != nil {
+		a.pool.Close()
+	}
+}

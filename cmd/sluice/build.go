@@ -1,0 +1,94 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"sluice/config"
+	"sluice/internal/store/memory"
+	"sluice/internal/tenant"
+)
+
+// grammar lends the domain's parsers to the reader of the operator's file.
+func grammar() config.Grammar {
+	return config.Grammar{
+		AccountID: func(id string) error { _, err := tenant.ParseAccountID(id); return err },
+		StreamName: func(account, name string) error {
+			n, err := tenant.ParseStreamName(name)
+			if err != nil {
+				return err
+			}
+			return tenant.CheckStreamPath(tenant.AccountID(account), n)
+		},
+		StreamSet: func(patterns []string) error { _, err := tenant.ParseStreamSet(patterns); return err },
+		Digest:    func(text string) error { _, err := tenant.ParseDigest(text); return err },
+	}
+}
+
+// loadConfig reads the operator's file as both serve and check do.
+func loadConfig(path string, env environment) (*config.Config, error) {
+	return config.Load(path, config.Options{Env: env.lookup, Grammar: grammar()})
+}
+
+// declared turns the file's accounts into the directory's content.
+func declared(c *config.Config) (memory.Content, error) {
+	var content memory.Content
+	for _, a := range c.Accounts {
+		id, err := tenant.ParseAccountID(a.ID)
+		if err != nil {
+			return content, err
+		}
+		content.Accounts = append(content.Accounts, tenant.Account{
+			ID: id, State: tenant.State(a.Status), Limits: limitsOf(a.Limits.Over(c.Limits.Default)),
+		})
+		for _, s := range a.Streams {
+			name, err := tenant.ParseStreamName(s.Name)
+			if err != nil {
+				return content, err
+			}
+			content.Streams = append(content.Streams, tenant.Stream{
+				Account: id, Name: name, ContentType: s.ContentType, Public: s.Public, Declared: true,
+			})
+		}
+		for _, k := range a.Keys {
+			key, err := declaredKey(id, k)
+			if err != nil {
+				return content, fmt.Errorf("key %s of %s: %w", k.Name, id, err)
+			}
+			content.Keys = append(content.Keys, key)
+		}
+	}
+	return content, nil
+}
+
+func declaredKey(account tenant.AccountID, k config.Key) (tenant.Key, error) {
+	digest, err := tenant.ParseDigest(k.Digest)
+	streams := tenant.AllStreams()
+	if k.Streams != nil {
+		var setErr error
+		streams, setErr = tenant.ParseStreamSet(k.Streams)
+		err = errors.Join(err, setErr)
+	}
+	return tenant.Key{
+		ID: string(account) + "/" + k.Name, Account: account, Name: k.Name, Digest: digest,
+		Access: tenant.Access(k.Access), Streams: streams, ActsAs: tenant.ActsAs(k.ActsAs),
+		ExpiresAt: k.ExpiresAt, Declared: true,
+	}, err
+}
+
+func limitsOf(d config.DefaultLimits) tenant.Limits {
+	l := tenant.DefaultLimits()
+	l.RequestsPerSecond, l.Burst, l.OpenTails = d.RequestsPerSecond, d.Burst, d.OpenTails
+	l.RequestBytes = int64(d.RequestBytes)
+	return l
+}
+
+// largestBody is the largest body that any account may send, which bounds what
+// is read of a request whose account is not known yet.
+func largestBody(c *config.Config) int64 {
+	largest := int64(c.Limits.Default.RequestBytes)
+	for _, a := range c.Accounts {
+		largest = max(largest, int64(a.Limits.Over(c.Limits.Default).RequestBytes))
+	}
+	return largest
+}

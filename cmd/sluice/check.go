@@ -1,0 +1,48 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/store/memory"
+)
+
+func newCheck(env environment) *cobra.Command {
+	var path string
+	cmd := &cobra.Command{
+		Use:   "check --config FILE",
+		Short: "Check the operator's file, as serve would read it",
+		Long: `Read the operator's file by the same code as serve, and list every problem with
+its file, line and field, and what to write instead. Nothing is connected to.
+
+Exit code 0: the file is good (warnings may be printed); 1: it is not.`,
+		Args: noArguments,
+		RunE: func(*cobra.Command, []string) error {
+			if path == "" {
+				return usageError{errors.New("--config FILE is needed")}
+			}
+			c, err := loadConfig(path, env)
+			if err != nil {
+				return explain(env, err)
+			}
+			content, err := declared(c)
+			if err == nil {
+				_, err = memory.New(content)
+			}
+			if err != nil {
+				return err
+			}
+			for _, w := range c.Warnings(time.Now()) {
+				_, _ = fmt.Fprintf(env.err, "warning: %s\n", w)
+			}
+			_, err = fmt.Fprintf(env.out, "%s: good: %d accounts, %d streams, %d keys, %d nodes\n",
+				path, len(content.Accounts), len(content.Streams), len(content.Keys), len(c.Ursula.Nodes))
+			return err
+		},
+	}
+	cmd.Flags().StringVarP(&path, "config", "c", "", "the operator's file (YAML)")
+	return cmd
+}

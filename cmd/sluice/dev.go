@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	_ "embed"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"strings"
+	"text/template"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+
+	"sluice/auth"
+	"sluice/config"
+	"sluice/internal/telemetry"
+	"sluice/internal/tenant"
+	"sluice/internal/ursulatest"
+)
+
+//go:embed dev.tmpl
+var devTemplate string
+
+// devOptions are the flags of sluice dev.
+type devOptions struct {
+	listen, admin, ursula, level string
+}
+
+// devValues fill in the template: the configuration and what is printed.
+type devValues struct {
+	Origin, Account, Key, Digest, Node, Listen, Admin, Level, StandIn string
+}
+
+// devPatience bounds the wait for the node and the streams at the start.
+const devPatience = 10 * time.Second
+
+func newDev(env environment) *cobra.Command {
+	var o devOptions
+	cmd := &cobra.Command{
+		Use:   "dev",
+		Short: "Run the whole thing in one process, with nothing to install",
+		Long: `Run the gateway in front of a stand-in for Ursula that keeps everything in
+memory, with an account, a key, a private and a public stream, and print a
+quickstart ready to paste. For trying things out: nothing is kept.`,
+		Example: "  sluice dev\n  sluice dev --ursula http://127.0.0.1:4437",
+		Args:    noArguments,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return dev(cmd.Context(), o, env) },
+	}
+	cmd.Flags().StringVar(&o.listen, "listen", "127.0.0.1:8080", "address of the gateway; port 0 is a free one")
+	cmd.Flags().StringVar(&o.admin, "admin-listen", "127.0.0.1:0", "address of the admin listener")
+	cmd.Flags().StringVar(&o.ursula, "ursula", "", "URL of a real Ursula node to use in place of the stand-in")
+	cmd.Flags().StringVar(&o.level, "log-level", "warn", "debug, info (a line a request), warn or error")
+	return cmd
+}
+
+func dev(ctx context.Context, o devOptions, env environment) error {
+	var lc net.ListenConfig
+	public, err := lc.Listen(ctx, "tcp", o.listen)
+	if err != nil {
+		return fmt.Errorf("%w; choose another address with --listen", err)
+	}
+	defer func() { _ = public.Close() }()
+	v := devValues{Origin: "http://" + public.Addr().String(), Account: "demo", Node: o.ursula, Listen: o.listen, Admin: o.admin, Level: o.level}
+	if o.ursula == "" {
+		v.StandIn = "yes"
+		cluster := ursulatest.New(ursulatest.Options{ClusterID: "sluice-dev"})
+		if err := cluster.Start(); err != nil {
+			return err
+		}
+		defer func() { _ = cluster.Close() }()
+		v.Node = cluster.URLs()[0]
+	} else if v.Account, err = freshAccount(); err != nil {
+		return err
+	}
+	key, err := auth.GenerateKey(rand.Reader)
+	if err != nil {
+		return err
+	}
+	v.Key, v.Digest = key.Reveal(), tenant.DigestOf(key.Reveal()).String()
+	return runDev(ctx, v, public, env)
+}
+
+// freshAccount makes an account id that a real node has not seen: its streams
+// outlive this process.
+func freshAccount() (string, error) {
+	var raw [4]byte
+	if _, err := rand.Read(raw[:]); err != nil {
+		return "", err
+	}
+	return "demo-" + hex.EncodeToString(raw[:]), nil
+}
+
+func runDev(ctx context.Context, v devValues, public net.Listener, env environment) error {
+	t, err := template.New("dev").Parse(devTemplate)
+	if err != nil {
+		return err
+	}
+	file, err := render(t, "config", v)
+	if err != nil {
+		return err
+	}
+	c, err := config.Parse("sluice-dev.yaml", []byte(file), config.Options{Grammar: grammar()})
+	if err != nil {
+		return fmt.Errorf("these flags make no configuration: %w", err)
+	}
+	level := zap.NewAtomicLevel()
+	app, err := newApp(appOptions{Config: c, Log: telemetry.NewLogger(env.err, level), Level: level, Public: []net.Listener{public}})
+	if err != nil {
+		return err
+	}
+	defer app.Close()
+	wait, cancel := context.WithTimeout(ctx, devPatience)
+	defer cancel()
+	if err := app.keeper.Wait(wait); err != nil {
+		return fmt.Errorf("%s does not answer: %w", v.Node, err)
+	}
+	v.Admin = app.admin.Addr().String()
+	text, err := render(t, "banner", v)
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprint(env.out, text); err != nil {
+		return err
+	}
+	return app.serveUntilSignalled(ctx)
+}
+
+func render(t *template.Template, name string, v devValues) (string, error) {
+	var b strings.Builder
+	err := t.ExecuteTemplate(&b, name, v)
+	return b.String(), err
+}

@@ -1,0 +1,229 @@
+package config
+
+import (
+	"net/netip"
+	"time"
+
+	"sluice/internal/secret"
+)
+
+// Config is the operator's file, complete: absent keys have their defaults.
+// It is not changed after Parse, so it may be read by many goroutines.
+type Config struct {
+	// Addresses of the public listener, `host:port`; one text or a list. An
+	// empty host is every interface of the machine, port 0 a free port.
+	Listen []string `yaml:"listen" default:":8080" eg:"\":8080\"" format:"listen" list:"nonempty,single" restart:"true"`
+
+	// What clients call this gateway: scheme and host, and the port where it is
+	// not the scheme's own. Stream URLs begin with it, and it is the issuer and
+	// the audience of tokens; it is never taken from a request. Changing it
+	// changes every stream's URL.
+	Origin string `yaml:"origin" required:"true" eg:"https://streams.example.com" format:"origin"`
+
+	// The listener for the operator: health, metrics, reload.
+	Admin Admin `yaml:"admin"`
+
+	// TLS of the public listener.
+	TLS TLS `yaml:"tls"`
+
+	// The Ursula cluster behind this gateway.
+	Ursula Ursula `yaml:"ursula" required:"true" eg:"{nodes: [\"http://10.0.0.1:4437\"]}"`
+
+	// A name for where this gateway and its cluster run; it is shown to
+	// clients as the region of their streams and has no effect on routing.
+	Region string `yaml:"region" eg:"eu" format:"label"`
+
+	// Credentials. No key of this section exists in this version.
+	Auth Auth `yaml:"auth"`
+
+	// What accounts may use.
+	Limits Limits `yaml:"limits"`
+
+	// Rules for all streams.
+	Streams Streams `yaml:"streams"`
+
+	// Addresses (`10.0.0.9`) or networks (`10.0.0.0/8`) of the proxies whose
+	// `Forwarded` and `X-Forwarded-For` are believed. Empty: none, and the
+	// client's address is the peer's. Anybody inside can claim any address.
+	TrustedProxies []netip.Prefix `yaml:"trusted_proxies" eg:"[10.0.0.0/8]"`
+
+	// How long a shutdown waits for requests in flight before it cuts them. Keep
+	// it below the time after which the supervisor kills the process.
+	DrainTimeout time.Duration `yaml:"drain_timeout" default:"30s" eg:"30s" min:"0s" max:"24h"`
+
+	// The log, JSON lines on standard error.
+	Log Log `yaml:"log"`
+
+	// The declared accounts. What stands here cannot be changed through the API.
+	Accounts []Account `yaml:"accounts" eg:"[{id: acme}]"`
+
+	warnings []Problem
+	expiries []expiry
+}
+
+// Admin is the listener for the operator (design §11).
+type Admin struct {
+	// Address of the admin listener, `host:port`. It is for operators, never for
+	// the public: it serves metrics and takes reloads.
+	Listen string `yaml:"listen" default:"127.0.0.1:9090" eg:"127.0.0.1:9090" format:"listen" restart:"true"`
+
+	// The bearer token that the admin listener asks for. Required where `listen`
+	// is not a loopback address; where it is set, it is always asked for, but for
+	// `/livez` and `/readyz`. Printable ASCII without spaces; take 32 random
+	// characters or more.
+	Token secret.Secret `yaml:"token" eg:"\"${SLUICE_ADMIN_TOKEN}\""`
+}
+
+// TLS says how the public listener ends TLS.
+type TLS struct {
+	// `off`: plain HTTP/1.1 and HTTP/2 with prior knowledge, for a load balancer
+	// that ends TLS in front. Keys travel in clear between the two.
+	Mode string `yaml:"mode" default:"off" eg:"off" enum:"off" restart:"true"`
+}
+
+// Ursula is the cluster behind the gateway.
+type Ursula struct {
+	// Base URLs of the nodes, at least one, each once: `http` or `https`, host
+	// and port. Requests go to no other address, whatever a node answers. All
+	// nodes belong to one cluster.
+	Nodes []string `yaml:"nodes" required:"true" eg:"[\"http://10.0.0.1:4437\"]" format:"node" list:"nonempty"`
+}
+
+// Auth is the section for credentials; it has no keys in this version.
+type Auth struct{}
+
+// Limits are what accounts may use (design §6).
+type Limits struct {
+	// The limits of an account that sets none of its own.
+	Default DefaultLimits `yaml:"default"`
+
+	// Memory for request bodies held at one time, over all accounts, so that a
+	// write can be sent again after a leader's redirect. A write that does not
+	// fit is refused with 503. At least the largest `request_bytes` in force.
+	BodyBudget Bytes `yaml:"body_budget" default:"256MiB" eg:"256MiB" min:"0" max:"1024GiB"`
+}
+
+// DefaultLimits are one account's limits, complete. Zero closes what it limits.
+type DefaultLimits struct {
+	// Requests a second that an account may make, sustained. 0 refuses all.
+	RequestsPerSecond int `yaml:"requests_per_second" default:"50" eg:"50" min:"0" max:"1000000000"`
+
+	// Requests that may come at once after a pause. At least 1 where
+	// `requests_per_second` is above 0; 0 refuses all.
+	Burst int `yaml:"burst" default:"100" eg:"100" min:"0" max:"1000000000"`
+
+	// Live reads (`live=sse`, `live=long-poll`) open at one time. 0 refuses all.
+	OpenTails int `yaml:"open_tails" default:"16" eg:"16" min:"0" max:"1000000000"`
+
+	// Bytes of one request's body. At most 32 MiB, which is the node's own
+	// limit and fixed there. 0 refuses every body.
+	RequestBytes Bytes `yaml:"request_bytes" default:"8MiB" eg:"8MiB" min:"0" max:"32MiB"`
+}
+
+// AccountLimits are one account's own limits; nil takes the default's.
+type AccountLimits struct {
+	// Requests a second, sustained. Absent: `limits.default`; 0 refuses all.
+	RequestsPerSecond *int `yaml:"requests_per_second" eg:"200" min:"0" max:"1000000000"`
+
+	// Requests at once after a pause. Absent: `limits.default`.
+	Burst *int `yaml:"burst" eg:"400" min:"0" max:"1000000000"`
+
+	// Live reads open at one time. Absent: `limits.default`; 0 refuses all.
+	OpenTails *int `yaml:"open_tails" eg:"64" min:"0" max:"1000000000"`
+
+	// Bytes of one request's body, at most 32 MiB. Absent: `limits.default`; 0
+	// refuses every body.
+	RequestBytes *Bytes `yaml:"request_bytes" eg:"1MiB" min:"0" max:"32MiB"`
+}
+
+// Over lays the account's own limits over the defaults.
+func (l AccountLimits) Over(d DefaultLimits) DefaultLimits {
+	over(&d.RequestsPerSecond, l.RequestsPerSecond)
+	over(&d.Burst, l.Burst)
+	over(&d.OpenTails, l.OpenTails)
+	over(&d.RequestBytes, l.RequestBytes)
+	return d
+}
+
+func over[T any](dst, own *T) {
+	if own != nil {
+		*dst = *own
+	}
+}
+
+// Streams are the rules for all streams.
+type Streams struct {
+	// Who creates and deletes streams. `managed`: this gateway does, so that a
+	// client's `PUT` and `DELETE` of a stream itself are refused with 403.
+	Lifecycle string `yaml:"lifecycle" default:"managed" eg:"managed" enum:"managed"`
+}
+
+// Log is the section for the log.
+type Log struct {
+	// The least severe lines that are written. `debug` is for finding faults: it
+	// writes much more, but never a credential.
+	Level string `yaml:"level" default:"info" eg:"info" enum:"debug|info|warn|error"`
+}
+
+// Account is a declared account.
+type Account struct {
+	// The account's id, which is the first part of its streams' URLs and its
+	// bucket at Ursula: 4 to 64 of `a-z 0-9 _ -`, not `snapshots`, not `console`,
+	// not beginning with `__`. Each id once. Never give an id to somebody else:
+	// the data of the former owner is behind it.
+	ID string `yaml:"id" required:"true" eg:"acme"`
+
+	// `active`; `unpaid`: requests are answered 402; `revoked`: 403.
+	Status string `yaml:"status" default:"active" eg:"active" enum:"active|unpaid|revoked"`
+
+	// The account's own limits. A key left out takes `limits.default`.
+	Limits AccountLimits `yaml:"limits"`
+
+	// The declared streams; those that Ursula lacks are created.
+	Streams []Stream `yaml:"streams" eg:"[{name: events}]"`
+
+	// The declared API keys.
+	Keys []Key `yaml:"keys" eg:"[{name: ci, digest: \"sha256:…\"}]"`
+}
+
+// Stream is a declared stream.
+type Stream struct {
+	// What clients call the stream: 1 to 100 of `A-Z a-z 0-9 . _ ~ -`, first a
+	// letter or a digit, no `..`; each name once in an account.
+	Name string `yaml:"name" required:"true" eg:"events"`
+
+	// The media type that the stream is created with. A stream that exists
+	// keeps its own.
+	ContentType string `yaml:"content_type" default:"application/octet-stream" eg:"application/json" format:"media"`
+
+	// Whether anybody may read the stream without a key. Copies of what was
+	// public may stay in caches for 300 s after it is made private.
+	Public bool `yaml:"public" default:"false" eg:"true"`
+}
+
+// Key is a declared API key. The file holds its digest only.
+type Key struct {
+	// A name for people, each once in an account: 1 to 100 bytes, no control
+	// characters, no space at either end.
+	Name string `yaml:"name" required:"true" eg:"ci" format:"label"`
+
+	// `sha256:` and the lower-case hex of the SHA-256 of the whole key, as
+	// `sluice api-key generate` prints it. Never the key itself. Each digest once
+	// in the file.
+	Digest string `yaml:"digest" required:"true" eg:"\"sha256:…\"" format:"hidden"`
+
+	// `write`, which includes reading, or `read`.
+	Access string `yaml:"access" default:"write" eg:"read" enum:"read|write"`
+
+	// The streams that the key reaches: names, or a prefix with one `*` at its
+	// end. Absent: all streams of the account. `[]` is refused; it never means
+	// all. A stream that is not declared may be named.
+	Streams []string `yaml:"streams" eg:"[events, \"logs.*\"]" list:"nonempty"`
+
+	// `user`, or `agent`, whose key is good for the token exchange only and is
+	// refused with 401 when used directly.
+	ActsAs string `yaml:"acts_as" default:"user" eg:"agent" enum:"user|agent"`
+
+	// When the key stops working, as an RFC 3339 time. Absent: never.
+	ExpiresAt time.Time `yaml:"expires_at" eg:"2027-06-01T00:00:00Z"`
+}

@@ -1,0 +1,157 @@
+package config
+
+import (
+	"errors"
+	"mime"
+	"net"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// formatError says what a text should be, and the corrected text where one
+// can be made. It holds nothing else of the text.
+type formatError struct{ want, better string }
+
+func (e *formatError) Error() string { return e.want }
+
+// checkFormat checks a text by the name in a format tag and returns it in its
+// one spelling.
+func checkFormat(format, s string) (string, error) {
+	switch format {
+	case "listen":
+		return s, checkListen(s)
+	case "origin":
+		return baseURL(s, true)
+	case "node":
+		return baseURL(s, false)
+	case "media":
+		return s, checkMedia(s)
+	case "label":
+		return s, checkLabel(s)
+	}
+	return s, nil
+}
+
+func checkListen(s string) error {
+	host, port, err := net.SplitHostPort(s)
+	if err != nil {
+		better := ""
+		if _, err := strconv.ParseUint(s, 10, 16); err == nil {
+			better = `":` + s + `"`
+		}
+		return &formatError{"want host:port, or :port for all interfaces", better}
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return &formatError{want: "want host:port with a port from 0 to 65535"}
+	}
+	if _, err := netip.ParseAddr(host); host != "" && err != nil && !hostName(host) {
+		return &formatError{want: "want host:port with an IP address or a host name, or nothing before the colon"}
+	}
+	return nil
+}
+
+// hostName accepts what DNS and container names are made of.
+func hostName(s string) bool {
+	if s == "" || len(s) > 253 || strings.HasPrefix(s, ".") || strings.Contains(s, "..") {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i]
+		if c != '.' && c != '-' && c != '_' && (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') {
+			return false
+		}
+	}
+	return true
+}
+
+// baseURL checks a URL of scheme, host and port. An origin has to be written in
+// its one spelling, since clients compare it byte for byte; a node's URL is
+// brought into it.
+func baseURL(s string, exact bool) (string, error) {
+	want := "want scheme, host and port of a URL (http or https), nothing after them"
+	u, err := url.Parse(s)
+	if err != nil || u.Host == "" || u.Opaque != "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return "", &formatError{want: want}
+	}
+	host, port := strings.ToLower(u.Hostname()), u.Port()
+	if addr, err := netip.ParseAddr(host); err == nil && addr.Zone() == "" && addr.Is6() {
+		host = "[" + addr.String() + "]"
+	} else if !hostName(host) {
+		return "", &formatError{want: want + "; a host has letters, digits, '.' and '-' only, and other scripts in their xn-- form"}
+	}
+	if strings.HasSuffix(u.Host, ":") {
+		return "", &formatError{want: want + "; after the colon of the host comes a port"}
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); port != "" && (err != nil || n == 0) {
+		return "", &formatError{want: want + "; a port is from 1 to 65535"}
+	}
+	if u.User != nil {
+		return "", &formatError{want: want + "; no user and no password"}
+	}
+	base := u.Scheme + "://" + host
+	if port != "" && (!exact || port != defaultPort(u.Scheme)) {
+		base += ":" + port
+	}
+	if u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || strings.Contains(s, "#") || (u.Path != "" && u.Path != "/") || (exact && s != base) {
+		return "", &formatError{want, base}
+	}
+	return base, nil
+}
+
+func defaultPort(scheme string) string {
+	if scheme == "https" {
+		return "443"
+	}
+	return "80"
+}
+
+func checkMedia(s string) error {
+	kind, _, err := mime.ParseMediaType(s)
+	if err != nil || !strings.Contains(kind, "/") || len(s) > 256 || !printable(s) {
+		return &formatError{want: "want a media type of at most 256 bytes"}
+	}
+	return nil
+}
+
+func printable(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+// maxLabel bounds the names that are for people only, in bytes.
+const maxLabel = 100
+
+func checkLabel(s string) error {
+	if len(s) > maxLabel || strings.TrimSpace(s) != s || !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return &formatError{want: "want a name of 1 to 100 bytes without control characters or a space at either end"}
+	}
+	return nil
+}
+
+// parsePrefix reads an address or a network. A network is written with its
+// first address, so that a slip of the pen does not trust the wrong one.
+func parsePrefix(s string) (netip.Prefix, error) {
+	if addr, err := netip.ParseAddr(s); err == nil {
+		if addr.Zone() != "" {
+			return netip.Prefix{}, &formatError{want: "want an address without a zone"}
+		}
+		addr = addr.Unmap()
+		return netip.PrefixFrom(addr, addr.BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(s)
+	if err != nil || p.Addr().Is4In6() {
+		return netip.Prefix{}, errors.New("want an IP address or a network such as 10.0.0.0/8")
+	}
+	if p.Masked() != p {
+		return netip.Prefix{}, &formatError{"want the first address of the network before the slash", p.Masked().String()}
+	}
+	return p, nil
+}

@@ -1,0 +1,90 @@
+package config
+
+import "strings"
+
+// PlannedKey is a key, or a value of one, that design §9 names and this
+// version does not know yet.
+type PlannedKey struct {
+	// Path is the key's path, or "path=value". A path stands for all below it.
+	Path string
+	// Meanwhile says what to do and what holds without it.
+	Meanwhile string
+}
+
+// Planned lists what is not built yet. Each row goes when its key comes.
+func Planned() []PlannedKey {
+	const declared = "remove it. Accounts, streams and keys are the declared ones of this file, kept in memory"
+	const local = "remove it. Each process counts its limits by itself"
+	const noTLS = "write mode: off, or remove it. End TLS at a load balancer in front of this gateway"
+	const noTLSKeys = "remove it. End TLS at a load balancer in front of this gateway"
+	const onlyKeys = "remove it. Clients use their API keys directly; there is no token exchange"
+	const noUploads = "remove it. Uploads are bounded by request_bytes and limits.body_budget"
+	const fixed = "remove it. The server's own limits hold"
+	return []PlannedKey{
+		{"store", declared},
+		{"redis", local},
+		{"cors", "remove it. No cross-origin headers are sent, so pages of other origins cannot read streams"},
+		{"cache", "remove it. Every read goes to a node"},
+		{"tails", "remove it. Each live read has its own read at a node, and no heartbeat is added"},
+		{"management", "remove it. There is no Management API; declare accounts, streams and keys in this file"},
+		{"usage", "remove it. Use is not metered"},
+		{"trace", "remove it. No traces are sent"},
+		{"server", fixed},
+		{"proxy_protocol", "remove it. Name the load balancer in trusted_proxies and have it send X-Forwarded-For"},
+		{"admin.pprof", "remove it. There are no profiles"},
+		{"log.sample", "remove it. Every request is logged"},
+		{"ursula.group_count", "remove it. Nodes are found by following the cluster's redirects"},
+		{"auth.token_lifetime", onlyKeys},
+		{"auth.issuers", "remove it. Tokens of other issuers are refused; clients use API keys"},
+		{"auth.sealing_key", onlyKeys},
+		{"auth.signing_keys", onlyKeys},
+		{"auth.exchange_per_second", onlyKeys},
+		{"limits.floor", "remove it. Each process counts by itself, so every account has its whole limit at each"},
+		{"limits.default.uploads", noUploads},
+		{"limits.default.upload_bytes", noUploads},
+		{"accounts[].limits.uploads", noUploads},
+		{"accounts[].limits.upload_bytes", noUploads},
+		{"tls.mode=acme", noTLS},
+		{"tls.mode=files", noTLS},
+		{"tls.mode=internal", noTLS},
+		{"tls.cert", noTLSKeys},
+		{"tls.key", noTLSKeys},
+		{"tls.domains", noTLSKeys},
+		{"tls.email", noTLSKeys},
+		{"tls.http_listen", noTLSKeys},
+		{"streams.lifecycle=protocol", "write lifecycle: managed, or remove it. Declare streams in this file; they are created where missing"},
+	}
+}
+
+// anyIndex turns "accounts[3].limits" into "accounts[].limits".
+func anyIndex(path string) string {
+	before, rest, ok := strings.Cut(path, "[")
+	if !ok {
+		return path
+	}
+	_, after, _ := strings.Cut(rest, "]")
+	return before + "[]" + anyIndex(after)
+}
+
+func plannedKey(path string) (string, bool) {
+	path = anyIndex(path)
+	for _, p := range Planned() {
+		if p.Path == path {
+			return "is not built yet in this version; " + p.Meanwhile, true
+		}
+	}
+	return "", false
+}
+
+func plannedValue(path, value string) (string, bool) {
+	// A value is looked up only where the path has one, which keeps a long file fast.
+	if strings.ContainsRune(path, '[') {
+		return "", false
+	}
+	for _, p := range Planned() {
+		if p.Path == path+"="+value {
+			return "this value is not built yet in this version; " + p.Meanwhile, true
+		}
+	}
+	return "", false
+}

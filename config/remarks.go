@@ -1,0 +1,87 @@
+package config
+
+import (
+	"fmt"
+	"net/url"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// expiry is a declared key that ends, with the warning for when it has.
+type expiry struct {
+	at      time.Time
+	problem Problem
+}
+
+// Warnings lists what is odd in the file at the given time, and allowed. They
+// are in the order of the file.
+func (c *Config) Warnings(now time.Time) []Problem {
+	all := append([]Problem(nil), c.warnings...)
+	for _, e := range c.expiries {
+		if !now.Before(e.at) {
+			all = append(all, e.problem)
+		}
+	}
+	inFileOrder(all)
+	return all
+}
+
+// remark works out the warnings while the lines are at hand.
+func (c *Config) remark(file string, root *yaml.Node) {
+	place := func(f finding) Problem {
+		at := locate(root, f.path)
+		return Problem{File: file, Line: at.line, Column: at.column, Path: f.path, Message: f.message}
+	}
+	for _, f := range odd(c) {
+		c.warnings = append(c.warnings, place(f))
+	}
+	for i, a := range c.Accounts {
+		for j, k := range a.Keys {
+			if k.ExpiresAt.IsZero() {
+				continue
+			}
+			c.expiries = append(c.expiries, expiry{k.ExpiresAt, place(finding{
+				fmt.Sprintf("accounts[%d].keys[%d].expires_at", i, j),
+				"the key has expired and is refused with 401; remove it, or give it a later time",
+			})})
+		}
+	}
+}
+
+func odd(c *Config) []finding {
+	var f findings
+	if u, err := url.Parse(c.Origin); err == nil && u.Scheme == "http" && !loopbackHost(u.Hostname()) {
+		f.add("origin", "clients send their keys in clear over http; use https, with TLS ended here or in front")
+	}
+	for i, p := range c.TrustedProxies {
+		if p.Bits() == 0 {
+			f.add(fmt.Sprintf("trusted_proxies[%d]", i), "is every address, so that any client can claim any address; name your proxies")
+		}
+	}
+	d := c.Limits.Default
+	closed(&f, "limits.default", &d.RequestsPerSecond, &d.Burst, &d.OpenTails, &d.RequestBytes)
+	for i, a := range c.Accounts {
+		l := a.Limits
+		closed(&f, fmt.Sprintf("accounts[%d].limits", i), l.RequestsPerSecond, l.Burst, l.OpenTails, l.RequestBytes)
+	}
+	return f
+}
+
+// closed remarks on limits of 0: they read like "no limit" and mean "nothing".
+func closed(f *findings, path string, rate, burst, tails *int, body *Bytes) {
+	const zero = "is 0, which refuses all and does not mean unlimited; leave the key out for the default"
+	for _, l := range []struct {
+		key  string
+		zero bool
+	}{
+		{"requests_per_second", rate != nil && *rate == 0},
+		{"burst", burst != nil && *burst == 0},
+		{"open_tails", tails != nil && *tails == 0},
+		{"request_bytes", body != nil && *body == 0},
+	} {
+		if l.zero {
+			f.add(path+"."+l.key, zero)
+		}
+	}
+}

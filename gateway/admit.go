@@ -1,0 +1,87 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"sluice/auth"
+	"sluice/internal/refusal"
+	"sluice/ratelimit"
+)
+
+const (
+	maxRequestBytesHeader = "Ursula-Max-Request-Bytes"
+	// tailRetry is when a client that has all its tails open may try again:
+	// nobody can know when one of them will close.
+	tailRetry = time.Second
+)
+
+// subject is whose allowance a request uses: strangers that read an account's
+// public streams have one of their own (design §6).
+func (s *Scope) subject() ratelimit.Subject {
+	return ratelimit.Subject{Account: string(s.Route.Account), Public: s.Standing == auth.Public}
+}
+
+// declaredSize refuses a body that says itself that it is too large.
+func (c *chain) declaredSize(next handler) handler {
+	return func(s *Scope, w http.ResponseWriter, r *http.Request) error {
+		if r.ContentLength > s.Account.Limits.RequestBytes {
+			return tooLarge(s.Account.Limits.RequestBytes)
+		}
+		return next(s, w, r)
+	}
+}
+
+func tooLarge(limit int64) error {
+	return refusal.New(refusal.RequestTooLarge, nil).With(maxRequestBytesHeader, strconv.FormatInt(limit, 10))
+}
+
+// rate counts the request, once, against the account whose stream it names.
+func (c *chain) rate(next handler) handler {
+	return func(s *Scope, w http.ResponseWriter, r *http.Request) error {
+		limits := s.Account.Limits
+		d := c.Limiter.Allow(s.subject(), ratelimit.Rate{PerSecond: limits.RequestsPerSecond, Burst: limits.Burst})
+		if d.Allowed {
+			return next(s, w, r)
+		}
+		wait := wholeSeconds(d.RetryAfter)
+		window := 1
+		if limits.RequestsPerSecond > 0 {
+			window = max(1, (limits.Burst+limits.RequestsPerSecond-1)/limits.RequestsPerSecond)
+		}
+		// draft-ietf-httpapi-ratelimit-headers-10: the quota q of a window of w
+		// seconds; r is left of it, and t seconds on there is more.
+		return refusal.New(refusal.RateLimited, nil).
+			With("Retry-After", strconv.Itoa(wait)).
+			With("RateLimit-Policy", fmt.Sprintf(`"requests";q=%d;w=%d`, limits.Burst, window)).
+			With("RateLimit", fmt.Sprintf(`"requests";r=%d;t=%d`, max(0, d.Remaining), wait))
+	}
+}
+
+// wholeSeconds is a Retry-After: rounded up, and at least 1.
+func wholeSeconds(d time.Duration) int {
+	return max(1, int(math.Ceil(d.Seconds())))
+}
+
+// tail holds a slot for as long as a live read is open; every way out gives it
+// back.
+func (c *chain) tail(next handler) handler {
+	return func(s *Scope, w http.ResponseWriter, r *http.Request) error {
+		if s.Route.Tail == NoTail {
+			return next(s, w, r)
+		}
+		lease, err := c.Tails.Acquire(r.Context(), s.subject(), s.Account.Limits.OpenTails)
+		switch {
+		case errors.Is(err, ratelimit.ErrExhausted):
+			return refusal.New(refusal.LiveReadsExhausted, nil).With("Retry-After", strconv.Itoa(wholeSeconds(tailRetry)))
+		case err != nil:
+			return err
+		}
+		defer lease.Release()
+		return next(s, w, r)
+	}
+}

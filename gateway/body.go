@@ -1,0 +1,198 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"time"
+
+	"sluice/internal/refusal"
+)
+
+// Pace says how slowly a body may come (facts §7). Zero fields have the
+// defaults of design §4.
+type Pace struct {
+	Stall      time.Duration // longest time without a byte of an admitted body; 30 s
+	Window     time.Duration // over which MinBytes must come; 30 s
+	MinBytes   int64         // 30720, which is 1024 B/s
+	BudgetWait time.Duration // longest wait for the body budget; 1 s
+	DrainStall time.Duration // longest time without a byte of a refused body; 5 s
+	DrainTotal time.Duration // longest time for a refused body in all; 30 s
+}
+
+func (p Pace) withDefaults() Pace {
+	or := func(d *time.Duration, def time.Duration) {
+		if *d == 0 {
+			*d = def
+		}
+	}
+	or(&p.Stall, 30*time.Second)
+	or(&p.Window, 30*time.Second)
+	or(&p.BudgetWait, time.Second)
+	or(&p.DrainStall, 5*time.Second)
+	or(&p.DrainTotal, 30*time.Second)
+	if p.MinBytes == 0 {
+		p.MinBytes = 30720
+	}
+	return p
+}
+
+var errTooSlow = errors.New("body too slow")
+
+// pacedReader reads a body under deadlines. A deadline that passes ends the
+// body for good: net/http does not take up a read that timed out.
+type pacedReader struct {
+	body     io.Reader
+	control  *http.ResponseController
+	stall    time.Duration
+	end      time.Time // of the whole body; zero = none
+	window   time.Duration
+	minBytes int64 // in each window; 0 = any
+
+	windowEnd   time.Time
+	windowBytes int64
+}
+
+func (p *pacedReader) Read(b []byte) (int, error) {
+	now := time.Now()
+	if p.minBytes > 0 && p.windowEnd.IsZero() {
+		p.windowEnd = now.Add(p.window)
+	}
+	deadline := now.Add(p.stall)
+	if !p.end.IsZero() && deadline.After(p.end) {
+		deadline = p.end
+	}
+	// Only a writer that no connection stands behind cannot set deadlines.
+	_ = p.control.SetReadDeadline(deadline)
+	n, err := p.body.Read(b)
+	p.windowBytes += int64(n)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return n, errTooSlow
+	}
+	if now = time.Now(); err == nil && p.minBytes > 0 && now.After(p.windowEnd) {
+		if p.windowBytes < p.minBytes {
+			return n, errTooSlow
+		}
+		p.windowEnd, p.windowBytes = now.Add(p.window), 0
+	}
+	return n, err
+}
+
+// done takes the deadline off, so that it does not meet the next request.
+func (p *pacedReader) done() { _ = p.control.SetReadDeadline(time.Time{}) }
+
+// readBody reads the whole body before its first byte may go to a node, inside
+// the account's limit, the budget and the pace. Until then nothing has been
+// forwarded, so each of its refusals proves that nothing applied (design §4).
+func (c *chain) readBody(next handler) handler {
+	return func(s *Scope, w http.ResponseWriter, r *http.Request) error {
+		if s.bodyDone {
+			return next(s, w, r)
+		}
+		held := &reservation{budget: c.Budget}
+		defer held.release()
+		in := &pacedReader{
+			body: r.Body, control: http.NewResponseController(w),
+			stall: c.Pace.Stall, window: c.Pace.Window, minBytes: c.Pace.MinBytes,
+		}
+		body, err := c.collect(s, r, in, held)
+		if err != nil {
+			return err
+		}
+		in.done()
+		s.body, s.bodyDone = body, true
+		return next(s, w, r)
+	}
+}
+
+// collect reads the body into memory that has been reserved before: as much as
+// was declared, or 1 MiB and then twice as much each time.
+func (c *chain) collect(s *Scope, r *http.Request, in *pacedReader, held *reservation) ([]byte, error) {
+	limit := s.Account.Limits.RequestBytes
+	size := r.ContentLength
+	if size < 0 {
+		size = min(smallBody, limit)
+	}
+	if err := c.reserve(r.Context(), held, size); err != nil {
+		return nil, err
+	}
+	// One byte more than what is allowed tells a whole body from a longer one.
+	body := make([]byte, 0, min(size, initialBody)+1)
+	for {
+		if len(body) == cap(body) {
+			grown := min(2*int64(cap(body)), limit+1)
+			if grown-1 > held.held {
+				if err := c.reserve(r.Context(), held, grown-1); err != nil {
+					return nil, err
+				}
+			}
+			body = append(make([]byte, 0, grown), body...)
+		}
+		n, err := in.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		s.bytesIn += int64(n)
+		if int64(len(body)) > limit {
+			return nil, tooLarge(limit)
+		}
+		switch {
+		case err == nil:
+		case errors.Is(err, io.EOF):
+			held.shrink(int64(len(body)))
+			return body, nil
+		case errors.Is(err, errTooSlow):
+			s.bodyDone = true
+			return nil, refusal.New(refusal.BodyTooSlow, err)
+		default:
+			s.bodyDone = true
+			return nil, refusal.New(refusal.BodyUnreadable, err)
+		}
+	}
+}
+
+// initialBody is what a body's buffer begins with: memory follows what comes,
+// not what was declared.
+const initialBody = 64 << 10
+
+func (c *chain) reserve(ctx context.Context, held *reservation, n int64) error {
+	ctx, cancel := context.WithTimeout(ctx, c.Pace.BudgetWait)
+	defer cancel()
+	if err := held.resize(ctx, n); err != nil {
+		return refusal.New(refusal.UploadBudgetExhausted, err)
+	}
+	return nil
+}
+
+// drain reads and drops what is left of a refused request's body, so that a
+// client that sends its whole body first gets the answer and keeps its
+// connection (facts B1-B5). It reports whether the connection can go on.
+func (c *chain) drain(s *Scope, r *http.Request) bool {
+	if s.bodyDone {
+		// A body that broke or was too slow leaves nothing that could be framed.
+		return s.refused != refusal.BodyTooSlow && s.refused != refusal.BodyUnreadable
+	}
+	limit := c.MaxRequestBytes
+	if s.Account != nil {
+		limit = s.Account.Limits.RequestBytes
+	}
+	// A client that waits for 100 Continue has sent nothing, and reading would
+	// invite it to (H12); a body declared over the limit is not worth reading.
+	if r.Header.Get("Expect") != "" || r.ContentLength > limit {
+		c.Metrics.Drained("unread")
+		return false
+	}
+	in := &pacedReader{
+		body: r.Body, control: http.NewResponseController(&s.answer),
+		stall: c.Pace.DrainStall, end: time.Now().Add(c.Pace.DrainTotal),
+	}
+	n, err := io.Copy(io.Discard, io.LimitReader(in, limit-s.bytesIn+1))
+	s.bytesIn += n
+	if err != nil || s.bytesIn > limit {
+		c.Metrics.Drained("cut")
+		return false
+	}
+	in.done()
+	c.Metrics.Drained("read")
+	return true
+}

@@ -1,0 +1,98 @@
+package gateway
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+
+	"sluice/cache"
+	"sluice/gateway/upstream"
+	"sluice/internal/refusal"
+)
+
+// cleanRequest removes what a client may not tell a node: credentials, what
+// would make Go's transport send a write twice by itself, Ursula's own internal
+// headers, method overrides, and whatever claims to know who the client is
+// (design §3; H02, H08, H17). ReverseProxy has removed hop-by-hop headers.
+func cleanRequest(h http.Header) {
+	for name := range h {
+		if clientOnly(name) {
+			delete(h, name)
+		}
+	}
+}
+
+func clientOnly(name string) bool {
+	switch name {
+	case "Authorization", "Cookie", "Idempotency-Key", "X-Idempotency-Key",
+		"X-Http-Method-Override", "X-Http-Method", "X-Method-Override",
+		"X-Original-Url", "X-Original-Uri", "X-Original-Host", "X-Rewrite-Url", "X-Host",
+		"Forwarded", "Via", "X-Real-Ip", "True-Client-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "Cf-Connecting-Ip", "Fastly-Client-Ip",
+		"Expect", "Te", "Trailer", "Trailers":
+		return true
+	}
+	return strings.HasPrefix(name, "X-Ursula-") || strings.HasPrefix(name, "X-Forwarded") || strings.HasPrefix(name, "Proxy-") ||
+		// A node, or what stands before it, may read '_' as '-'.
+		strings.Contains(name, "_")
+}
+
+// clean writes the head of a node's answer as the client may see it: nothing of
+// the nodes' inside, the gateway's own Cache-Control, and what design §8 owes.
+func (c *chain) clean(res *http.Response) error {
+	s := scopeOf(res.Request.Context())
+	h := res.Header
+	for name := range h {
+		if nodeOnly(name) {
+			delete(h, name)
+		}
+	}
+	res.Trailer = nil
+	if res.Request.Method == http.MethodHead {
+		// A managed stream's life is not the client's to read (facts 0.4).
+		h.Del("Stream-Ttl")
+		h.Del("Stream-Expires-At")
+	}
+	c.ownLimit(s, h)
+	if (res.StatusCode == http.StatusTooManyRequests || res.StatusCode == http.StatusServiceUnavailable) && h.Get("Retry-After") == "" {
+		h.Set("Retry-After", "1")
+	}
+	if id, err := c.Upstream.Identity(); err == nil {
+		h.Set(upstream.ProtocolHeader, id.Protocol)
+		h.Set(upstream.ClusterIDHeader, id.ClusterID)
+	}
+	h.Set("Cache-Control", cache.Control(cache.Answer{
+		Method: res.Request.Method, Status: res.StatusCode,
+		Immutable: s.Route.Operation.Immutable(), Marked: h.Get("Stream-Immutable") == "true",
+		Public: s.Public, Credential: s.Credential,
+	}))
+	refusal.Protect(h)
+	h.Set(requestIDHeader, s.ID)
+	return nil
+}
+
+// nodeOnly names what of a node's answer no client may see: its inside, its
+// address, cookies, and everything by which it would speak for the gateway's
+// origin (caching, CORS, transport security).
+func nodeOnly(name string) bool {
+	switch name {
+	case "Server", "Set-Cookie", "Via", "X-Powered-By", "Location", "Refresh",
+		"Expires", "Pragma", "Age", "Surrogate-Control", "Cdn-Cache-Control",
+		"Alt-Svc", "Strict-Transport-Security", "Clear-Site-Data", "Www-Authenticate":
+		return true
+	}
+	return strings.HasPrefix(name, "X-Ursula-") || strings.HasPrefix(name, "Access-Control-")
+}
+
+// ownLimit makes Ursula-Max-Request-Bytes, where a node sent it, the smaller of
+// the node's and the account's limit; a malformed one is the account's (F12).
+func (c *chain) ownLimit(s *Scope, h http.Header) {
+	sent := h.Get(maxRequestBytesHeader)
+	if sent == "" {
+		return
+	}
+	limit := s.Account.Limits.RequestBytes
+	if n, err := strconv.ParseInt(sent, 10, 64); err == nil && n >= 0 {
+		limit = min(limit, n)
+	}
+	h.Set(maxRequestBytesHeader, strconv.FormatInt(limit, 10))
+}

@@ -1,0 +1,166 @@
+package gateway
+
+import (
+	"context"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"sluice/auth"
+	"sluice/internal/refusal"
+	"sluice/internal/secret"
+)
+
+// OperatorOptions are the parts of the operator's listener (design §11).
+type OperatorOptions struct {
+	// Token is asked for where it is set; without it only a loopback Host is
+	// answered, and no page of another origin.
+	Token secret.Secret
+	// Missing names the parts that keep the gateway from being ready, each with a
+	// reason that holds no address; empty = ready.
+	Missing func() map[string]string
+	// Reload loads the configuration again and puts it in force. It returns the
+	// changed fields that need a restart.
+	Reload func(ctx context.Context) (restart []string, err error)
+	// Metrics serves /metrics.
+	Metrics http.Handler
+}
+
+// NewOperator makes the handler of the operator's listener. It is never served
+// on the public one.
+func NewOperator(o OperatorOptions) http.Handler {
+	op := operator{o}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/livez", only(http.MethodGet, op.live))
+	mux.HandleFunc("/readyz", only(http.MethodGet, op.ready))
+	mux.Handle("/metrics", op.guarded(only(http.MethodGet, o.Metrics.ServeHTTP)))
+	mux.Handle("/reload", op.guarded(only(http.MethodPost, op.reload)))
+	mux.Handle("/", op.guarded(func(w http.ResponseWriter, r *http.Request) {
+		say(w, r, refusal.Because(refusal.NotFound, "The operator's listener has /livez, /readyz, /metrics and POST /reload.", nil))
+	}))
+	return mux
+}
+
+type operator struct{ OperatorOptions }
+
+func say(w http.ResponseWriter, r *http.Request, err *refusal.Refusal) {
+	_ = refusal.Write(w, r.Method, err)
+}
+
+// only lets one method pass, and HEAD where that is GET.
+func only(method string, next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != method && (method != http.MethodGet || r.Method != http.MethodHead) {
+			say(w, r, refusal.New(refusal.MethodNotAllowed, nil).With("Allow", method))
+			return
+		}
+		next(w, r)
+	}
+}
+
+func (o operator) live(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (o operator) ready(w http.ResponseWriter, _ *http.Request) {
+	missing := o.Missing()
+	status := http.StatusOK
+	if len(missing) > 0 {
+		status = http.StatusServiceUnavailable
+	}
+	writeJSON(w, status, struct {
+		Ready   bool              `json:"ready"`
+		Missing map[string]string `json:"missing,omitempty"`
+	}{len(missing) == 0, missing})
+}
+
+func (o operator) reload(w http.ResponseWriter, r *http.Request) {
+	restart, err := o.Reload(r.Context())
+	if err != nil {
+		writeJSON(w, http.StatusUnprocessableEntity, map[string]any{"error": map[string]any{
+			"code": "INVALID_CONFIGURATION", "message": "The old configuration stays in force. " + err.Error(),
+		}})
+		return
+	}
+	if restart == nil {
+		restart = []string{}
+	}
+	writeJSON(w, http.StatusOK, map[string]any{"reloaded": true, "restart_needed": restart})
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v)
+}
+
+// guarded asks for the token; without one it keeps pages of other sites out:
+// they reach a loopback listener through the operator's own browser (M05).
+func (o operator) guarded(next http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := o.admit(r); err != nil {
+			say(w, r, err)
+			return
+		}
+		next(w, r)
+	})
+}
+
+func (o operator) admit(r *http.Request) *refusal.Refusal {
+	if o.Token.IsZero() {
+		if !isLoopback(r.Host) || !ownOrigin(r) {
+			return refusal.Because(refusal.Forbidden, "Without admin.token the operator's listener answers to a loopback Host only, and to no other site's page.", nil)
+		}
+		return nil
+	}
+	got, present, err := auth.Bearer(r.Header["Authorization"])
+	if err == nil && !present {
+		err = auth.ErrNoCredential
+	}
+	if err == nil && subtle.ConstantTimeCompare([]byte(got), []byte(o.Token.Reveal())) != 1 {
+		err = auth.ErrInvalidCredential
+	}
+	if err == nil {
+		return nil
+	}
+	challenge := `Bearer realm="operator"`
+	if !errors.Is(err, auth.ErrNoCredential) {
+		challenge += `, error="invalid_token"`
+	}
+	return refusal.Because(refusal.InvalidCredential, "The operator's token is needed: send it as 'Authorization: Bearer <admin.token>'.", err).
+		With("WWW-Authenticate", challenge)
+}
+
+// isLoopback reports whether a Host header names this machine.
+func isLoopback(hostport string) bool {
+	host := hostport
+	if h, _, err := net.SplitHostPort(hostport); err == nil {
+		host = h
+	}
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	a, err := netip.ParseAddr(host)
+	return err == nil && a.Unmap().IsLoopback()
+}
+
+// ownOrigin reports whether a request comes from a page of this listener, or
+// from no page at all.
+func ownOrigin(r *http.Request) bool {
+	for _, origin := range r.Header.Values("Origin") {
+		u, err := url.Parse(origin)
+		if err != nil || u.Host != r.Host {
+			return false
+		}
+	}
+	return true
+}

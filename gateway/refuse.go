@@ -1,0 +1,87 @@
+package gateway
+
+import (
+	"errors"
+	"net/http"
+
+	"sluice/auth"
+	"sluice/gateway/upstream"
+	"sluice/internal/refusal"
+	"sluice/internal/tenant"
+)
+
+// refuse answers a request with an error: the one place where errors become
+// answers. Nothing has been written before.
+func (c *chain) refuse(s *Scope, r *http.Request, err error) {
+	s.cause = err
+	if errors.Is(err, errClientGone) || s.answer.status != 0 {
+		panic(http.ErrAbortHandler)
+	}
+	ref := asRefusal(err)
+	s.cause, s.refused = ref.Cause, ref.Code
+	h := s.answer.Header()
+	h.Set(requestIDHeader, s.ID)
+	// HTTP/2 has no such header: there a refused body ends its stream only.
+	if !c.drain(s, r) && r.ProtoMajor == 1 {
+		h.Set("Connection", "close")
+	}
+	if err := refusal.Write(&s.answer, r.Method, ref); err != nil {
+		s.end = endClientClosed
+	}
+}
+
+// The challenges of RFC 6750 §3: bare where no credential was sent.
+const (
+	challenge        = `Bearer realm="streams"`
+	challengeInvalid = challenge + `, error="invalid_token", error_description="The credential is malformed, unknown or revoked"`
+	challengeExpired = challenge + `, error="invalid_token", error_description="The credential has expired"`
+	challengeRequest = challenge + `, error="invalid_request", error_description="Send one Authorization header"`
+)
+
+const badCredential = "The credential is malformed, unknown, revoked or not for direct use: send one valid API key, once, as 'Authorization: Bearer <key>'."
+
+// asRefusal is the one table from errors to refusals.
+func asRefusal(err error) *refusal.Refusal {
+	const header = "WWW-Authenticate"
+	var own *refusal.Refusal
+	var node *upstream.Error
+	switch {
+	case errors.As(err, &own):
+		return own
+	case errors.Is(err, auth.ErrNoCredential):
+		return refusal.New(refusal.InvalidCredential, err).With(header, challenge)
+	case errors.Is(err, auth.ErrSeveralCredentials):
+		return refusal.Because(refusal.InvalidCredential, badCredential, err).With(header, challengeRequest)
+	case errors.Is(err, auth.ErrInvalidCredential):
+		return refusal.Because(refusal.InvalidCredential, badCredential, err).With(header, challengeInvalid)
+	case errors.Is(err, auth.ErrCredentialExpired):
+		return refusal.New(refusal.CredentialExpired, err).With(header, challengeExpired)
+	case errors.Is(err, auth.ErrUnavailable):
+		return refusal.New(refusal.AuthenticationUnavailable, err)
+	case errors.Is(err, tenant.ErrUnavailable):
+		return refusal.New(refusal.AuthorizationUnavailable, err)
+	case errors.Is(err, auth.ErrForbidden):
+		return refusal.New(refusal.Forbidden, err)
+	case errors.As(err, &node):
+		return refusal.New(nodeCode(node.Kind), err)
+	default:
+		return refusal.From(err)
+	}
+}
+
+func nodeCode(k upstream.Kind) refusal.Code {
+	switch k {
+	case upstream.NoUpstream:
+		return refusal.NoUpstream
+	case upstream.Unreachable:
+		return refusal.UpstreamUnreachable
+	case upstream.NoLeader:
+		return refusal.NoLeader
+	case upstream.TimedOut:
+		return refusal.UpstreamTimeout
+	case upstream.Failed:
+		return refusal.UpstreamFailed
+	default:
+		return refusal.UpstreamFailed
+	}
+}

@@ -1,0 +1,156 @@
+package gateway
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"io"
+	"net/http"
+	"net/netip"
+	"runtime/debug"
+	"time"
+
+	"go.uber.org/zap"
+
+	"sluice/auth"
+	"sluice/internal/refusal"
+	"sluice/internal/tenant"
+)
+
+// Scope is the state of one request. The outermost step makes it; each step
+// fills in what it has found out. It belongs to the request's goroutine.
+type Scope struct {
+	ID     string     // request id: the client's where it is well formed, else random
+	Client netip.Addr // who asks, behind trusted proxies
+	Start  time.Time
+
+	Route      Route
+	Credential bool            // the request carries an Authorization header
+	Principal  *auth.Principal // nil = anonymous
+	Standing   auth.Standing
+	Public     bool // the stream is public
+	Account    *tenant.Account
+
+	body     []byte // whole, once readBody has passed
+	bodyDone bool   // nothing is left to drain: read whole, broken or none
+	bytesIn  int64
+
+	answer  recorder
+	refused refusal.Code // "" = a node answered
+	failure error        // of the exchange with the nodes
+	cause   error        // for the log
+	end     ending
+	ctx     context.Context // of the client's request, with this Scope in it
+}
+
+// ending says how an answer ended, for the log and the metrics.
+type ending string
+
+const (
+	endWhole        ending = "whole"
+	endClientClosed ending = "client_closed"
+	endCut          ending = "cut"
+	endPanic        ending = "panic"
+)
+
+// statusClientClosed stands in logs and metrics for a client that left before
+// it was answered; it is never sent.
+const statusClientClosed = 499
+
+// errClientGone says that there is nobody left to answer.
+var errClientGone = errors.New("client closed the request")
+
+// scopeKey is the one key under which a request's context holds its Scope.
+type scopeKey struct{}
+
+func scopeOf(ctx context.Context) *Scope {
+	s, _ := ctx.Value(scopeKey{}).(*Scope)
+	return s
+}
+
+const requestIDHeader = "X-Request-Id"
+
+func (c *chain) newScope(w http.ResponseWriter, r *http.Request) *Scope {
+	s := &Scope{ID: r.Header.Get(requestIDHeader), Start: c.Now(), end: endWhole, bodyDone: r.Body == nil || r.Body == http.NoBody}
+	if !wellFormedID(s.ID) {
+		s.ID = c.newID()
+	}
+	s.Client = clientAddress(r, c.TrustedProxies)
+	s.answer.ResponseWriter = w
+	s.ctx = context.WithValue(r.Context(), scopeKey{}, s)
+	return s
+}
+
+func (c *chain) newID() string {
+	var raw [12]byte
+	_, _ = io.ReadFull(c.Random, raw[:])
+	return hex.EncodeToString(raw[:])
+}
+
+// wellFormedID is design §4's rule for a client's own request id.
+func wellFormedID(id string) bool {
+	if id == "" || len(id) > 64 {
+		return false
+	}
+	for i := range len(id) {
+		if !tokenByte(id[i]) && id[i] != '.' && id[i] != '_' {
+			return false
+		}
+	}
+	return true
+}
+
+// ServeHTTP is the outermost step: it makes the Scope, guards against panics,
+// answers refusals and writes the one line of the access log.
+func (c *chain) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s := c.newScope(w, r)
+	defer c.guard(s, r)
+	if err := c.serve(s, &s.answer, r); err != nil {
+		c.refuse(s, r, err)
+	}
+}
+
+// guard ends every request, also one that panicked. http.ErrAbortHandler goes
+// on, so that a cut answer stays cut: swallowing it would end a broken body
+// cleanly, which for the reader of a stream is data loss (style fact 3).
+func (c *chain) guard(s *Scope, r *http.Request) {
+	p := recover()
+	abort := p != nil
+	switch {
+	case p == nil:
+	case r.Context().Err() != nil && isAbort(p):
+		s.end = endClientClosed
+	case isAbort(p):
+		s.end = endCut
+	default:
+		s.end = endPanic
+		c.Metrics.Panicked()
+		c.Log.Error("panic", zap.String("request_id", s.ID), zap.Any("panic", panicText(p)), zap.String("stack", string(debug.Stack())))
+		if s.answer.status == 0 {
+			// Whether a write reached a node is unknown, which 500 says.
+			s.refused, abort = refusal.Internal, false
+			s.answer.Header().Set(requestIDHeader, s.ID)
+			_ = refusal.Write(&s.answer, r.Method, refusal.New(refusal.Internal, nil))
+		}
+	}
+	c.logRequest(s, r)
+	if abort {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+func isAbort(p any) bool {
+	err, ok := p.(error)
+	return ok && errors.Is(err, http.ErrAbortHandler)
+}
+
+// panicText keeps values out of the log: a panic may hold anything.
+func panicText(p any) string {
+	if err, ok := p.(error); ok {
+		return err.Error()
+	}
+	if s, ok := p.(string); ok {
+		return s
+	}
+	return "a value of another type"
+}

@@ -1,0 +1,116 @@
+package refusal
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+)
+
+// Refusal is an error that is answered to the client: a code of the table, an
+// optional sentence in place of the table's, headers, and the cause for the log.
+type Refusal struct {
+	Code    Code
+	Message string      // "" = the table's; never holds anything internal
+	Header  http.Header // further headers of this answer; nil for none
+	Cause   error       // for the log only
+}
+
+// New makes a refusal with the table's message.
+func New(c Code, cause error) *Refusal { return &Refusal{Code: c, Cause: cause} }
+
+// Because makes a refusal with a sentence of its own, for the client to read.
+func Because(c Code, message string, cause error) *Refusal {
+	return &Refusal{Code: c, Message: message, Cause: cause}
+}
+
+// With adds a header to the answer and returns the refusal.
+func (r *Refusal) With(name, value string) *Refusal {
+	if r.Header == nil {
+		r.Header = make(http.Header, 2)
+	}
+	r.Header.Set(name, value)
+	return r
+}
+
+// Error is for the log: it holds the cause.
+func (r *Refusal) Error() string {
+	if r.Cause == nil {
+		return string(r.Code)
+	}
+	return string(r.Code) + ": " + r.Cause.Error()
+}
+
+// Unwrap gives the cause.
+func (r *Refusal) Unwrap() error { return r.Cause }
+
+// Status is the HTTP status of the refusal.
+func (r *Refusal) Status() int { return lookup(r.Code).Status }
+
+// From finds the refusal in err; anything else is Internal, with err as its cause.
+func From(err error) *Refusal {
+	var r *Refusal
+	if errors.As(err, &r) {
+		return r
+	}
+	return New(Internal, err)
+}
+
+type body struct {
+	Error bodyError `json:"error"`
+}
+
+type bodyError struct {
+	Code    Code   `json:"code"`
+	Message string `json:"message"`
+}
+
+// foreign names the headers that never stand on an answer of our own: they say
+// "a node answered this" (design §4, facts 0.8).
+func foreign() []string {
+	return []string{"Ursula-Protocol", "Ursula-Cluster-Id", "Producer-Epoch", "Producer-Seq", "Producer-Outcome", "Stream-Incarnation", "Etag"}
+}
+
+// Protect sets the headers that keep an answer under a stream's URL harmless in
+// a browser: owners choose content types (design §8).
+func Protect(h http.Header) {
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Security-Policy", "sandbox; default-src 'none'; frame-ancestors 'none'")
+	h.Set("Cross-Origin-Resource-Policy", "cross-origin")
+}
+
+// Write answers a request with the refusal. A HEAD request gets the same head,
+// Content-Length included, and no body (RFC 9110 §9.3.2). Write is the only
+// writer of refusal bodies; nothing may have been written to w before.
+func Write(w http.ResponseWriter, method string, r *Refusal) error {
+	entry := lookup(r.Code)
+	message := r.Message
+	if message == "" {
+		message = entry.Message
+	}
+	text, err := json.Marshal(body{bodyError{Code: entry.Code, Message: message}})
+	if err != nil {
+		return err
+	}
+	h := w.Header()
+	for _, name := range foreign() {
+		h.Del(name)
+	}
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Length", strconv.Itoa(len(text)))
+	Protect(h)
+	if slices.Contains(entry.Headers, "Retry-After") {
+		h.Set("Retry-After", retryAfterNow)
+	}
+	for name, values := range r.Header {
+		h[name] = values
+	}
+	w.WriteHeader(entry.Status)
+	if method == http.MethodHead {
+		return nil
+	}
+	_, err = w.Write(text)
+	return err
+}

@@ -1,0 +1,154 @@
+package telemetry
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics are the gateway's collectors. All methods are safe for concurrent use.
+type Metrics struct {
+	requests  *prometheus.CounterVec
+	duration  *prometheus.HistogramVec
+	refusals  *prometheus.CounterVec
+	ends      *prometheus.CounterVec
+	drains    *prometheus.CounterVec
+	upstream  *prometheus.CounterVec
+	bytes     *prometheus.CounterVec
+	panics    prometheus.Counter
+	reloads   *prometheus.CounterVec
+	reloadOK  prometheus.Gauge
+	reloadAt  prometheus.Gauge
+	collected []prometheus.Collector
+}
+
+// Description is one row of docs/metrics.md.
+type Description struct {
+	Name, Type, Help string
+	Labels           []string
+}
+
+// Descriptions lists the metrics in the order of their names' appearance here;
+// NewMetrics makes them from this list, so the page cannot drift.
+func Descriptions() []Description {
+	return []Description{
+		{"sluice_requests_total", "counter", "Requests answered, by operation and HTTP status; 499 stands for a client that left before its answer.", []string{"operation", "status"}},
+		{"sluice_request_duration_seconds", "histogram", "Time from a request's head to the end of its answer, tails left out.", []string{"operation"}},
+		{"sluice_refusals_total", "counter", "Answers in the gateway's own words, by code (docs/errors.md).", []string{"code"}},
+		{"sluice_answers_ended_total", "counter", "How answers ended: whole, client_closed, cut (the node broke off), panic.", []string{"end"}},
+		{"sluice_refused_bodies_total", "counter", "Bodies of refused requests: read (dropped whole), cut (given up), unread.", []string{"fate"}},
+		{"sluice_upstream_exchanges_total", "counter", "Exchanges with a node, by node and the answer's class or why there was none.", []string{"node", "outcome"}},
+		{"sluice_bytes_total", "counter", "Body bytes, in from clients and out to them.", []string{"direction"}},
+		{"sluice_panics_total", "counter", "Faults of the gateway caught while it served a request.", nil},
+		{"sluice_config_reloads_total", "counter", "Reloads of the configuration, by result: ok, refused.", []string{"result"}},
+		{"sluice_config_last_reload_ok", "gauge", "1 when the last reload took effect, 0 when the old configuration stayed.", nil},
+		{"sluice_config_last_reload_timestamp_seconds", "gauge", "Unix time of the last reload that took effect.", nil},
+		{"sluice_open_tails", "gauge", "Live reads open now.", nil},
+		{"sluice_rate_subjects", "gauge", "Accounts (and publics of accounts) whose rate is being counted.", nil},
+		{"sluice_body_budget_bytes", "gauge", "Bytes of limits.body_budget that are taken now.", nil},
+		{"sluice_ready", "gauge", "1 when the gateway is ready for traffic.", nil},
+	}
+}
+
+// NewMetrics registers the collectors with r.
+func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
+	m := &Metrics{}
+	m.requests = m.counter("sluice_requests_total")
+	m.duration = m.histogram("sluice_request_duration_seconds")
+	m.refusals = m.counter("sluice_refusals_total")
+	m.ends = m.counter("sluice_answers_ended_total")
+	m.drains = m.counter("sluice_refused_bodies_total")
+	m.upstream = m.counter("sluice_upstream_exchanges_total")
+	m.bytes = m.counter("sluice_bytes_total")
+	m.panics = m.counter("sluice_panics_total").WithLabelValues()
+	m.reloads = m.counter("sluice_config_reloads_total")
+	m.reloadOK = m.gauge("sluice_config_last_reload_ok")
+	m.reloadAt = m.gauge("sluice_config_last_reload_timestamp_seconds")
+	for _, c := range m.collected {
+		if err := r.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func describe(name string) Description {
+	for _, d := range Descriptions() {
+		if d.Name == name {
+			return d
+		}
+	}
+	return Description{Name: name}
+}
+
+func (m *Metrics) counter(name string) *prometheus.CounterVec {
+	d := describe(name)
+	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: d.Name, Help: d.Help}, d.Labels)
+	m.collected = append(m.collected, c)
+	return c
+}
+
+func (m *Metrics) histogram(name string) *prometheus.HistogramVec {
+	d := describe(name)
+	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: d.Name, Help: d.Help,
+		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
+	}, d.Labels)
+	m.collected = append(m.collected, h)
+	return h
+}
+
+func (m *Metrics) gauge(name string) prometheus.Gauge {
+	d := describe(name)
+	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: d.Name, Help: d.Help})
+	m.collected = append(m.collected, g)
+	return g
+}
+
+// GaugeFunc registers a gauge of the list that is read when it is scraped.
+func GaugeFunc(r prometheus.Registerer, name string, read func() float64) error {
+	d := describe(name)
+	return r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: d.Name, Help: d.Help}, read))
+}
+
+// Request counts one answered request; tail leaves its duration out.
+func (m *Metrics) Request(operation string, status int, d time.Duration, tail bool) {
+	m.requests.WithLabelValues(operation, strconv.Itoa(status)).Inc()
+	if !tail {
+		m.duration.WithLabelValues(operation).Observe(d.Seconds())
+	}
+}
+
+// Refused counts an answer of our own.
+func (m *Metrics) Refused(code string) { m.refusals.WithLabelValues(code).Inc() }
+
+// Ended counts how an answer ended.
+func (m *Metrics) Ended(end string) { m.ends.WithLabelValues(end).Inc() }
+
+// Drained counts what became of a refused request's body.
+func (m *Metrics) Drained(fate string) { m.drains.WithLabelValues(fate).Inc() }
+
+// Exchanged counts an exchange with a node.
+func (m *Metrics) Exchanged(node, outcome string) { m.upstream.WithLabelValues(node, outcome).Inc() }
+
+// Bytes counts body bytes of one request and its answer.
+func (m *Metrics) Bytes(in, out int64) {
+	m.bytes.WithLabelValues("in").Add(float64(in))
+	m.bytes.WithLabelValues("out").Add(float64(out))
+}
+
+// Panicked counts a fault of the gateway's own.
+func (m *Metrics) Panicked() { m.panics.Inc() }
+
+// Reloaded counts a reload and says whether it took effect.
+func (m *Metrics) Reloaded(ok bool, at time.Time) {
+	if !ok {
+		m.reloads.WithLabelValues("refused").Inc()
+		m.reloadOK.Set(0)
+		return
+	}
+	m.reloads.WithLabelValues("ok").Inc()
+	m.reloadOK.Set(1)
+	m.reloadAt.Set(float64(at.UnixNano()) / 1e9)
+}
