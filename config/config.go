@@ -69,8 +69,8 @@ type Admin struct {
 
 	// The bearer token that the admin listener asks for. Required where `listen`
 	// is not a loopback address; where it is set, it is always asked for, but for
-	// `/livez` and `/readyz`. Printable ASCII without spaces; take 32 random
-	// characters or more.
+	// `/livez` and `/readyz`. Letters, digits and `-._~+/`, with `=` at the end
+	// only; take 32 random characters or more.
 	Token secret.Secret `yaml:"token" eg:"\"${SLUICE_ADMIN_TOKEN}\""`
 }
 
@@ -99,7 +99,8 @@ type Limits struct {
 
 	// Memory for request bodies held at one time, over all accounts, so that a
 	// write can be sent again after a leader's redirect. A write that does not
-	// fit is refused with 503. At least the largest `request_bytes` in force.
+	// fit is refused with 503. An eighth of it, at most 32 MiB, is kept for bodies
+	// of up to 1 MiB. At least twice the largest `request_bytes` in force.
 	BodyBudget Bytes `yaml:"body_budget" default:"256MiB" eg:"256MiB" min:"0" max:"1024GiB"`
 }
 

@@ -331,9 +331,15 @@ func TestMaxFileHolds100000Keys(t *testing.T) {
 }
 
 func TestVariableCannotOpenAFile(t *testing.T) {
-	c := parse(t, minimal+`admin: {token: "${FILE_IN_VARIABLE}"}`)
-	if got := c.Admin.Token.Reveal(); got != "file:secrets/admin-token" {
-		t.Errorf("token = %q, want the variable's text itself", got)
+	o := testOptions()
+	o.ReadFile = func(path string) ([]byte, error) {
+		t.Errorf("a variable's value opened %s", path)
+		return []byte("abc"), nil
+	}
+	// The text itself, "file:secrets/admin-token", is no bearer token.
+	_, err := Parse("sluice.yaml", []byte(minimal+`admin: {token: "${FILE_IN_VARIABLE}"}`), o)
+	if err == nil || !strings.Contains(err.Error(), "no client could send") {
+		t.Errorf("got %v, want the variable's text judged as it is", err)
 	}
 }
 

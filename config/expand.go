@@ -87,7 +87,7 @@ func (d *decoder) secret(n *yaml.Node, v reflect.Value, at position, path string
 	case text == "":
 		d.problem(at, path, `is empty; write "${NAME}" for an environment variable or file:PATH, or remove the key`)
 	case !sendable(text):
-		d.problem(at, path, "has a space, a line break or a character that is not printable ASCII, so that no client could send it; take letters and digits")
+		d.problem(at, path, "has a space, a line break or another character that no client could send as a bearer token; take letters and digits")
 	default:
 		v.Set(reflect.ValueOf(secret.New(text)))
 	}
@@ -121,12 +121,15 @@ func (d *decoder) secretFile(raw, path string) (string, error) {
 	return text, nil
 }
 
-// sendable reports whether a text can stand in an Authorization header.
+// sendable reports whether a text can be the token of an Authorization header
+// (RFC 6750 §2.1, b64token): letters, digits and -._~+/, with "=" at its end.
 func sendable(s string) bool {
-	for i := range len(s) {
-		if s[i] <= ' ' || s[i] > '~' {
+	body := strings.TrimRight(s, "=")
+	for i := range len(body) {
+		c := body[i]
+		if ('a' > c || c > 'z') && ('A' > c || c > 'Z') && ('0' > c || c > '9') && !strings.ContainsRune("-._~+/", rune(c)) {
 			return false
 		}
 	}
-	return true
+	return body != ""
 }

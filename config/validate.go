@@ -121,8 +121,9 @@ func (f *findings) limits(c *Config) {
 			largest, at = own.RequestBytes, path+".request_bytes"
 		}
 	}
-	if c.Limits.BodyBudget < largest {
-		f.add("limits.body_budget", "is smaller than %s, so that the largest allowed body would never fit; write body_budget: %v or more, or lower that limit", at, largest)
+	// A part of the budget is kept for small bodies, so the largest must fit twice.
+	if c.Limits.BodyBudget < 2*largest {
+		f.add("limits.body_budget", "is smaller than twice %s, so that the largest allowed body might never fit; write body_budget: %v or more, or lower that limit", at, 2*largest)
 	}
 }
 
