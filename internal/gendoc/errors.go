@@ -20,7 +20,8 @@ A refusal is an answer of the gateway's own, never of a storage node. It has the
 
 with ` + "`Content-Type: application/json`, `Cache-Control: no-store`" + ` and ` + "`X-Request-Id`" + `. The code is stable, so branch on it; the message is for
 people, says what to do next, and may change. A refusal never carries ` + "`Ursula-Protocol`, `Ursula-Cluster-Id`" + ` or a producer header, and
-nothing internal. An error answer of another shape comes from Ursula and means what Ursula's protocol says.
+nothing internal. An error answer that carries `+"`Ursula-Cluster-Id`"+` comes from Ursula: it has the same shape, with codes of Ursula's
+protocol, and passes through as the node gave it.
 
 **Write outcomes are a promise.** Where the outcome of a write says *nothing was applied, nor will be*, no byte of the write has
 reached a node that could still apply it: send it again when the cause has passed. Where it says *unknown*, the write may have been

@@ -25,6 +25,7 @@ func pages() []page {
 	return []page{
 		{"docs/configuration.md", configuration},
 		{"docs/errors.md", errorsPage},
+		{"docs/metrics.md", metricsPage},
 		{"docs/cases.md", cases},
 	}
 }
