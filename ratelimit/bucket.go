@@ -97,16 +97,14 @@ func (b *buckets) sweep(now time.Time) {
 }
 
 // wait is the shortest wait after now that brings the bucket to one token.
+//
+// The first guess is rounded down to whole nanoseconds, as the limiter rounds
+// when it decides. What it would decide at the end of that wait is asked, so that
+// a float's last digit never sends a client back once more, nor turns one second
+// into two.
 func wait(l *rate.Limiter, now time.Time) time.Duration {
 	d := shortfall(l, now)
-	// The first guess is rounded down to whole nanoseconds, as the limiter rounds
-	// when it decides; what it would decide at the end of the wait is asked, so
-	// that a float's last digit never sends a client back once more, nor turns one
-	// second into two.
-	for shortfall(l, now.Add(d)) > 0 {
-		d++
-	}
-	return d
+	return d + shortfall(l, now.Add(d))
 }
 
 // shortfall is how long after t the limiter has one token, by its own arithmetic.

@@ -54,16 +54,17 @@ type App struct {
 	public   []net.Listener
 	admin    net.Listener
 	draining chan struct{}
+	started  *config.Config // at the start: what needs a restart is as it says
 
-	mu     sync.Mutex // guards a reload
-	config *config.Config
+	mu     sync.Mutex     // guards a reload
+	config *config.Config // in force
 	budget *gateway.BodyBudget
 }
 
 // newApp builds every part and opens the listeners. Close ends it.
 func newApp(o appOptions) (*App, error) {
 	a := &App{
-		log: o.Log, level: o.Level, load: o.Load, config: o.Config,
+		log: o.Log, level: o.Level, load: o.Load, started: o.Config,
 		registry: prometheus.NewRegistry(), draining: make(chan struct{}),
 		public: o.Public, admin: o.Admin,
 	}
@@ -156,7 +157,7 @@ func (a *App) apply(c *config.Config) error {
 func (a *App) Reload(context.Context) ([]string, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	restart, err := a.reload()
+	restart, err := a.reload() //nolint:contextcheck // what is applied lives on after the request that asked for it
 	a.metrics.Reloaded(err == nil, time.Now())
 	if err != nil {
 		a.log.Error("reload refused; the old configuration stays in force", zap.Error(err))
@@ -174,7 +175,7 @@ func (a *App) reload() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	restart := config.RestartOnly(a.config, next)
+	restart := config.RestartOnly(a.started, next)
 	return restart, a.apply(next)
 }
 

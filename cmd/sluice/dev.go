@@ -67,7 +67,7 @@ func dev(ctx context.Context, o devOptions, env environment) error {
 	if o.ursula == "" {
 		v.StandIn = "yes"
 		cluster := ursulatest.New(ursulatest.Options{ClusterID: "sluice-dev"})
-		if err := cluster.Start(); err != nil {
+		if err := cluster.Start(); err != nil { //nolint:contextcheck // the stand-in ends with Close
 			return err
 		}
 		defer func() { _ = cluster.Close() }()
@@ -107,6 +107,7 @@ func runDev(ctx context.Context, v devValues, public net.Listener, env environme
 		return fmt.Errorf("these flags make no configuration: %w", err)
 	}
 	level := zap.NewAtomicLevel()
+	//nolint:contextcheck // an App ends with Close
 	app, err := newApp(appOptions{Config: c, Log: telemetry.NewLogger(env.err, level), Level: level, Public: []net.Listener{public}})
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
@@ -190,7 +191,7 @@ func parts(t *testing.T, res reply) []string {
 	var texts []string
 	for r := multipart.NewReader(strings.NewReader(res.Text), params["boundary"]); ; {
 		p, err := r.NextPart()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return texts
 		}
 		if err != nil {

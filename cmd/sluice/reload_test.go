@@ -106,13 +106,16 @@ func TestBadReloadKeepsTheOld(t *testing.T) {
 func TestReloadNamesWhatNeedsARestart(t *testing.T) {
 	e, path, file := reloadable(t)
 	writeFile(t, path, strings.Replace(file(""), "listen: 127.0.0.1:0\n", "listen: 127.0.0.1:1\n", 1))
-	res := e.admin(t, http.MethodPost, "/reload")
-	want(t, res, http.StatusOK)
-	var got struct {
-		Restart []string `json:"restart_needed"`
-	}
-	if err := json.Unmarshal([]byte(res.Text), &got); err != nil || len(got.Restart) != 1 || got.Restart[0] != "listen" {
-		t.Errorf("restart_needed: %s", res.Text)
+	// Until the restart every reload says so, not only the first.
+	for range 2 {
+		res := e.admin(t, http.MethodPost, "/reload")
+		want(t, res, http.StatusOK)
+		var got struct {
+			Restart []string `json:"restart_needed"`
+		}
+		if err := json.Unmarshal([]byte(res.Text), &got); err != nil || len(got.Restart) != 1 || got.Restart[0] != "listen" {
+			t.Errorf("restart_needed: %s", res.Text)
+		}
 	}
 	want(t, e.do(t, http.MethodGet, e.path("json"), nil), http.StatusOK)
 }

@@ -46,6 +46,7 @@ func serve(ctx context.Context, path string, env environment) error {
 	}
 	level := zap.NewAtomicLevel()
 	log := telemetry.NewLogger(env.err, level)
+	//nolint:contextcheck // an App ends with Close
 	app, err := newApp(appOptions{Config: c, Log: log, Level: level, Load: load})
 	if err != nil {
 		return err

@@ -20,7 +20,7 @@ A refusal is an answer of the gateway's own, never of a storage node. It has the
 
 with ` + "`Content-Type: application/json`, `Cache-Control: no-store`" + ` and ` + "`X-Request-Id`" + `. The code is stable, so branch on it; the message is for
 people, says what to do next, and may change. A refusal never carries ` + "`Ursula-Protocol`, `Ursula-Cluster-Id`" + ` or a producer header, and
-nothing internal. An error answer that carries `+"`Ursula-Cluster-Id`"+` comes from Ursula: it has the same shape, with codes of Ursula's
+nothing internal. An error answer that carries ` + "`Ursula-Cluster-Id`" + ` comes from Ursula: it has the same shape, with codes of Ursula's
 protocol, and passes through as the node gave it.
 
 **Write outcomes are a promise.** Where the outcome of a write says *nothing was applied, nor will be*, no byte of the write has

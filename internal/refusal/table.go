@@ -96,10 +96,10 @@ func serverFaults() []Entry {
 func lookup(c Code) Entry {
 	var internal Entry
 	for _, e := range Table() {
-		switch e.Code {
-		case c:
+		if e.Code == c {
 			return e
-		case Internal:
+		}
+		if e.Code == Internal {
 			internal = e
 		}
 	}

@@ -92,7 +92,7 @@ func TestMetricsAreThoseDescribed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got, want []string
+	got, want := make([]string, 0, len(families)), make([]string, 0, len(families))
 	for _, f := range families {
 		got = append(got, f.GetName())
 		if f.GetName() == "sluice_request_duration_seconds" && f.GetMetric()[0].GetHistogram().GetSampleCount() != 1 {

@@ -38,7 +38,7 @@ func ParseAccountID(s string) (AccountID, error) {
 	}
 	for i := range len(s) {
 		c := s[i]
-		if !('a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '_' || c == '-') {
+		if ('a' > c || c > 'z') && ('0' > c || c > '9') && c != '_' && c != '-' {
 			return "", fmt.Errorf("%w: only a-z, 0-9, _ and - are allowed", ErrAccountID)
 		}
 	}

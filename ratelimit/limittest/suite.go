@@ -29,6 +29,7 @@ func Suite(t *testing.T, newSystem func(t *testing.T) System) {
 		{"exactly the burst and the rate are admitted", admitsBurstAndRate},
 		{"a schedule of any kind is admitted as the bucket says", followsModel},
 		{"who waits RetryAfter is admitted", retryAfterIsTrue},
+		{"who waits RetryAfter is admitted, asked at any moment", retryAfterIsTrueAtAnyMoment},
 		{"a refused request costs nothing", refusalIsFree},
 		{"zero is closed", zeroIsClosed},
 		{"the largest rate is exact", largestRate},
