@@ -133,6 +133,7 @@ func (n *Node) send(w http.ResponseWriter, r *http.Request, a *answer) {
 	if a.unrendered && strings.HasPrefix(originForm(r.RequestURI), operatorPrefix) {
 		allow, had := a.header["Allow"]
 		a = bare(a.status)
+		a.unrendered = true
 		if had {
 			a.header["Allow"] = allow
 		}
@@ -150,11 +151,14 @@ func (n *Node) send(w http.ResponseWriter, r *http.Request, a *answer) {
 		if acceptsGzip(r.Header) && r.Method != http.MethodHead {
 			h.Set("Content-Encoding", "gzip")
 			w.WriteHeader(a.status)
+			_ = http.NewResponseController(w).Flush() // chunked, as the node's, also when it is short
 			writeGzip(w, body)
 			return
 		}
 	}
-	if a.status != statusNoContent && a.status != http.StatusNotModified && h.Get("Content-Length") == "" {
+	noLength := a.status == statusNoContent || a.status == http.StatusNotModified ||
+		(a.unrendered && r.Method == http.MethodHead && len(body) == 0)
+	if !noLength {
 		h.Set("Content-Length", strconv.Itoa(len(body)))
 	}
 	w.WriteHeader(a.status)

@@ -19,7 +19,7 @@
 // no background sweep: an expired stream goes at its next use.
 //
 // Where it differs from a real node, because Go's own HTTP server answers
-// before a handler sees the request: two Host lines and a bad percent escape in
-// the path are a bare 400, and of Content-Length with Transfer-Encoding only
-// the latter is kept.
+// before a handler sees the request or edits what it answers: two Host lines and
+// a bad percent escape in the path are a bare 400, of Content-Length with
+// Transfer-Encoding only the latter is kept, and a 304 loses its Content-Type.
 package ursulatest

@@ -70,17 +70,18 @@ func Status(code int, header http.Header, body []byte) Fault {
 }
 
 // CutAfter sends the real answer's head and the first n bytes of its body, and
-// then resets the connection. An answer of n bytes or less ends whole.
+// then resets the connection (HTTP/2: the stream, since a reset of the
+// connection would overtake the bytes). An answer of n bytes or less ends whole.
 func CutAfter(n int) Fault {
 	return func(w http.ResponseWriter, r *http.Request) bool {
-		realAnswer(r.Context())(&cutWriter{ResponseWriter: w, ctx: r.Context(), left: n}, r)
+		realAnswer(r.Context())(&cutWriter{ResponseWriter: w, r: r, left: n}, r)
 		return true
 	}
 }
 
 type cutWriter struct {
 	http.ResponseWriter
-	ctx  context.Context
+	r    *http.Request
 	left int
 }
 
@@ -93,7 +94,9 @@ func (w *cutWriter) Write(p []byte) (int, error) {
 	}
 	_, _ = w.ResponseWriter.Write(p[:w.left])
 	_ = http.NewResponseController(w.ResponseWriter).Flush()
-	resetConn(w.ctx)
+	if w.r.ProtoMajor < 2 {
+		resetConn(w.r.Context())
+	}
 	panic(http.ErrAbortHandler)
 }
 

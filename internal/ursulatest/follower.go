@@ -11,6 +11,15 @@ const (
 	raftTerm  = "1"
 )
 
+// routeBody is routeAway for a write that carries a body, which the node routes
+// before it reads any of it.
+func (n *Node) routeBody(r *request) *answer {
+	if n.askLeader() != nil {
+		return noLeader("no leader of the stream's group is known")
+	}
+	return n.routeAway(r)
+}
+
 // routeAway answers what only the leader answers: nil on the leader, 307 on a
 // follower, 503 when no leader is known (facts §4.1).
 func (n *Node) routeAway(r *request) *answer {
@@ -18,8 +27,8 @@ func (n *Node) routeAway(r *request) *answer {
 	if leader == n.index {
 		return nil
 	}
-	if leader < 0 || leader >= len(n.cluster.nodes) {
-		return noLeader()
+	if a := n.askLeader(); a != nil {
+		return a
 	}
 	a := newAnswer(http.StatusTemporaryRedirect).
 		set("Location", n.cluster.nodes[leader].URL()+r.raw).
@@ -35,14 +44,14 @@ func (n *Node) routeAway(r *request) *answer {
 func (n *Node) askLeader() *answer {
 	leader := n.cluster.leaderIndex()
 	if leader < 0 || leader >= len(n.cluster.nodes) {
-		return noLeader()
+		return noLeader("no leader of the stream's group is known; retry")
 	}
 	return nil
 }
 
 func (n *Node) leads() bool { return n.cluster.leaderIndex() == n.index }
 
-func noLeader() *answer {
-	return refuse(http.StatusServiceUnavailable, "NO_LEADER", "no leader of the stream's group is known").
+func noLeader(message string) *answer {
+	return refuse(http.StatusServiceUnavailable, "NO_LEADER", message).
 		set(hRetryAfter, "1").set(hRaftGroup, raftGroup)
 }

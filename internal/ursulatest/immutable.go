@@ -38,12 +38,12 @@ func (n *Node) readChunk(r *request) *answer {
 	if a != nil {
 		return a
 	}
-	size := chunkGrid - int(offset%chunkGrid) //nolint:gosec // at most 4 MiB
+	size := chunkGrid - offset%chunkGrid
 	piece, a := n.cut(r.target, &readParams{offset: offset, limit: size})
 	if a != nil {
 		return n.confirmed(a)
 	}
-	marked := piece.end() == endClosed || (len(piece.data) == size && piece.end() == endBelow)
+	marked := piece.end() == endClosed || (uint64(len(piece.data)) == size && piece.end() == endBelow)
 	if (!marked || piece.incarnation != token) && !n.leads() {
 		if a := n.askLeader(); a != nil {
 			return a

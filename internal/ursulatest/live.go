@@ -79,7 +79,7 @@ func (n *Node) open(t target, p *readParams) (slice, uint64, *answer) {
 }
 
 // look reads from offset and returns what to wait for when nothing is there.
-func (n *Node) look(t target, offset uint64, limit int) (slice, <-chan struct{}, *answer) {
+func (n *Node) look(t target, offset, limit uint64) (slice, <-chan struct{}, *answer) {
 	st := n.cluster.state
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -129,7 +129,7 @@ type tail struct {
 	text        bool
 	incarnation uint64
 	offset      uint64
-	limit       int
+	limit       uint64
 }
 
 func (t *tail) run(n *Node) {
@@ -201,7 +201,7 @@ func (p *slice) shorten(size int) {
 		return
 	}
 	p.data = p.data[:size]
-	p.next = p.offset + uint64(size)
+	p.next = p.offset + uint64(len(p.data))
 	p.upToDate = false
 }
 

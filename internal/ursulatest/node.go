@@ -163,7 +163,8 @@ func (n *Node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer n.enter(-1)
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	defer context.AfterFunc(n.cluster.ctx, cancel)()
+	// The cluster's end joins the request's own: it has no parent context to inherit.
+	defer context.AfterFunc(n.cluster.ctx, cancel)() //nolint:contextcheck // see above
 	target := originForm(r.RequestURI)
 	answer := func(w http.ResponseWriter, r *http.Request) { n.answer(w, r, target) }
 	r = r.WithContext(context.WithValue(ctx, answerKey{}, answer))

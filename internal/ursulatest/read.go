@@ -19,7 +19,7 @@ type readParams struct {
 	now       bool // offset=now
 	offset    uint64
 	offsetErr *answer
-	limit     int
+	limit     uint64 // bytes
 	cursor    string
 	hasCursor bool
 	timeout   uint64 // milliseconds
@@ -59,7 +59,7 @@ func parseRead(r *request) (*readParams, *answer) {
 	}
 	p.parseOffset(raw, has)
 	if v, ok := parseU64(query["max_bytes"]); ok {
-		p.limit = int(min(v, maxRead)) //nolint:gosec // at most 8 MiB
+		p.limit = min(v, maxRead)
 	}
 	if v, ok := parseU64(query["timeout_ms"]); ok {
 		p.timeout = min(max(v, 1), 60_000)
@@ -134,14 +134,17 @@ func (n *Node) catchUp(r *request, p *readParams) *answer {
 		return n.confirmed(a)
 	}
 	local := !asked && !n.leads()
-	if local && (len(piece.data) == 0 || (p.want != 0 && p.want != piece.incarnation)) {
+	if local && p.want != 0 && p.want != piece.incarnation {
 		if a := n.askLeader(); a != nil {
 			return a
 		}
 		local = false
 	}
-	if local {
-		// A follower cannot know the tail, so it claims neither it nor a close there.
+	if len(piece.data) == 0 && n.askLeader() == nil {
+		local = false // nothing new here: the leader confirms the tail
+	}
+	if local && !piece.closed {
+		// A follower cannot know the tail of an open stream, so it claims none.
 		piece.upToDate = false
 	}
 	if a := mismatch(p.want, piece.incarnation); a != nil {

@@ -114,7 +114,7 @@ func (n *Node) publishSnapshot(r *request) *answer {
 	if a := partsCommit(r.Header); a != nil {
 		return a
 	}
-	if a := n.routeAway(r); a != nil {
+	if a := n.routeBody(r); a != nil {
 		return a
 	}
 	body, a := readBody(r)

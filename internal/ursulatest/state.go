@@ -184,7 +184,7 @@ const (
 
 // cut reads at most limit bytes from offset; 416 beyond the tail, 410 below
 // the retained offset.
-func (s *stream) cut(offset uint64, limit int) (slice, *answer) {
+func (s *stream) cut(offset, limit uint64) (slice, *answer) {
 	tail := s.tail()
 	if offset > tail {
 		return slice{}, s.beyond(offset)
@@ -193,7 +193,7 @@ func (s *stream) cut(offset uint64, limit int) (slice, *answer) {
 		return slice{}, refuse(http.StatusGone, "STREAM_GONE", "the offset is below the stream's retained history").
 			setOffset(hNextOffset, s.retained).setIncarnation(s.incarnation)
 	}
-	next := min(tail, offset+uint64(limit))
+	next := offset + min(limit, tail-offset)
 	return slice{
 		offset: offset, next: next, incarnation: s.incarnation, media: s.media,
 		data:     s.data[offset-s.retained : next-s.retained : next-s.retained],

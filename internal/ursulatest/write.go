@@ -36,7 +36,7 @@ func (n *Node) create(r *request) *answer {
 		return refuse(http.StatusBadRequest, "INVALID_PRODUCER",
 			"a create carries no producer headers: create the stream, then claim an epoch")
 	}
-	if a := n.routeAway(r); a != nil {
+	if a := n.routeBody(r); a != nil {
 		return a
 	}
 	body, a := readBody(r)
@@ -110,7 +110,7 @@ func (n *Node) appendTo(r *request) *answer {
 	if a != nil {
 		return a
 	}
-	if a := n.routeAway(r); a != nil {
+	if a := n.routeBody(r); a != nil {
 		return a
 	}
 	body, a := readBody(r)
@@ -125,13 +125,9 @@ func (n *Node) appendTo(r *request) *answer {
 		return w.fault
 	}
 	if key == nil && len(w.payload) == 0 && !w.closes {
-		return emptyAppend()
+		return refuse(http.StatusBadRequest, "EMPTY_APPEND", "append payload must be non-empty unless closing the stream")
 	}
 	return n.cluster.state.append(w, r.target, n)
-}
-
-func emptyAppend() *answer {
-	return refuse(http.StatusBadRequest, "EMPTY_APPEND", "append payload must be non-empty unless closing the stream")
 }
 
 // write is an append or close, read and checked.
@@ -158,16 +154,25 @@ func contentCheck(w *write, body []byte) ([]byte, *answer) {
 		return body, nil
 	}
 	if !w.hasMedia {
-		return nil, refuse(http.StatusBadRequest, "MISSING_CONTENT_TYPE", "append with a body must include content type")
+		return nil, w.faulty("MISSING_CONTENT_TYPE", "append with a body must include content type",
+			"a write with a body must include a content type")
 	}
 	if !isJSON(w.media) {
 		return body, nil
 	}
 	text, err := jsonMessages(body, false)
 	if err != nil {
-		return nil, refuse(http.StatusBadRequest, "INVALID_RECORD_BOUNDARIES", err.Error())
+		return nil, w.faulty("INVALID_RECORD_BOUNDARIES", err.Error(), "the body is not valid JSON message text")
 	}
 	return text, nil
+}
+
+// faulty words a content fault: the node words it otherwise for a keyed write.
+func (w *write) faulty(code, message, keyed string) *answer {
+	if w.key != nil {
+		message = keyed
+	}
+	return refuse(http.StatusBadRequest, code, message)
 }
 
 func (st *state) append(w *write, t target, n *Node) *answer {
@@ -228,7 +233,7 @@ func (st *state) checkAppend(s *stream, w *write) *answer {
 		return w.fault
 	}
 	if len(w.payload) == 0 && !w.closes {
-		return emptyAppend()
+		return refuse(http.StatusBadRequest, "EMPTY_APPEND", "an append must carry a body unless it closes the stream")
 	}
 	if len(w.payload) > 0 && w.media != s.media {
 		return refuse(http.StatusConflict, "CONTENT_TYPE_MISMATCH",

@@ -30,50 +30,64 @@ func Binary(tb testing.TB) string {
 	if problem == "" {
 		return path
 	}
-	text := "PART MISSING: the real Ursula " + Version + " is not here (" + problem + ").\n" +
-		"This test did not run against it. `make ursula` installs it (about 15 minutes, once), " +
-		"or name a binary in " + EnvBinary + "."
+	Missing(tb, "the real Ursula "+Version, problem+"; `make ursula` installs it (about 15 minutes, once), "+
+		"or name a binary in "+EnvBinary)
+	return ""
+}
+
+// Missing ends a test that cannot run without a real part: it skips it loudly,
+// or fails it where SLUICE_REQUIRE_PARTS=1.
+func Missing(tb testing.TB, part, how string) {
+	tb.Helper()
+	text := "PART MISSING: " + part + " is not here (" + how + "). This test did not run."
 	if os.Getenv(EnvRequire) == "1" {
 		tb.Fatal(text)
 	}
 	tb.Skip(text)
-	return ""
 }
 
-// locate finds the binary; problem says why there is none.
+// locate finds the binary; problem says why there is none. A binary that is
+// named must be the right one; of PATH and the cache the first right one is taken.
 func locate(ctx context.Context) (path, problem string) {
-	candidate := os.Getenv(EnvBinary)
-	switch {
-	case candidate != "":
-	case lookPath() != "":
-		candidate = lookPath()
-	default:
-		cache := os.Getenv("XDG_CACHE_HOME")
-		if cache == "" {
-			home, err := os.UserHomeDir()
-			if err != nil {
-				return "", "no home directory: " + err.Error()
-			}
-			cache = filepath.Join(home, ".cache")
+	candidates := candidates()
+	problems := make([]string, 0, len(candidates))
+	for _, candidate := range candidates {
+		problem := check(ctx, candidate)
+		if problem == "" {
+			return candidate, ""
 		}
-		candidate = filepath.Join(cache, "sluice", "ursula-"+Version, "bin", "ursula")
+		problems = append(problems, problem)
 	}
+	return "", strings.Join(problems, "; ")
+}
+
+func candidates() []string {
+	if named := os.Getenv(EnvBinary); named != "" {
+		return []string{named}
+	}
+	var list []string
+	if path, err := exec.LookPath("ursula"); err == nil {
+		list = append(list, path)
+	}
+	cache := os.Getenv("XDG_CACHE_HOME")
+	if cache == "" {
+		// Without a home there is no cache; the path that is left names what lacks.
+		home, _ := os.UserHomeDir()
+		cache = filepath.Join(home, ".cache")
+	}
+	return append(list, filepath.Join(cache, "sluice", "ursula-"+Version, "bin", "ursula"))
+}
+
+// check says why the candidate is not the binary; "" = it is.
+func check(ctx context.Context, candidate string) string {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, candidate, "--version").Output() //nolint:gosec // the developer names the binary
 	if err != nil {
-		return "", candidate + ": " + err.Error()
+		return candidate + ": " + err.Error()
 	}
 	if got := strings.TrimSpace(string(out)); got != "ursula "+Version {
-		return "", candidate + " is " + got
+		return candidate + " is " + got
 	}
-	return candidate, ""
-}
-
-func lookPath() string {
-	path, err := exec.LookPath("ursula")
-	if err != nil {
-		return ""
-	}
-	return path
+	return ""
 }
