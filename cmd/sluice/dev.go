@@ -107,8 +107,10 @@ func runDev(ctx context.Context, v devValues, public net.Listener, env environme
 		return fmt.Errorf("these flags make no configuration: %w", err)
 	}
 	level := zap.NewAtomicLevel()
+	log := telemetry.NewLogger(env.err, level)
+	defer zap.RedirectStdLog(log)()
 	//nolint:contextcheck // an App ends with Close
-	app, err := newApp(appOptions{Config: c, Log: telemetry.NewLogger(env.err, level), Level: level, Public: []net.Listener{public}})
+	app, err := newApp(appOptions{Config: c, Log: log, Level: level, Public: []net.Listener{public}})
 	if err != nil {
 		return err
 	}

@@ -46,6 +46,8 @@ func serve(ctx context.Context, path string, env environment) error {
 	}
 	level := zap.NewAtomicLevel()
 	log := telemetry.NewLogger(env.err, level)
+	// What libraries write to the standard logger becomes lines like all others.
+	defer zap.RedirectStdLog(log)()
 	//nolint:contextcheck // an App ends with Close
 	app, err := newApp(appOptions{Config: c, Log: log, Level: level, Load: load})
 	if err != nil {
