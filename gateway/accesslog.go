@@ -28,7 +28,8 @@ func (c *chain) logRequest(s *Scope, r *http.Request) {
 	}
 	fields := make([]zap.Field, 0, 20)
 	fields = append(fields,
-		zap.String("request_id", s.ID),
+		// A client's own id may be anything that has an id's form, a key too (M02).
+		zap.String("request_id", telemetry.Foreign(s.ID)),
 		zap.String("client", s.Client.String()),
 		zap.String("proto", r.Proto),
 		zap.String("method", telemetry.Foreign(r.Method)),
@@ -56,10 +57,14 @@ func (c *chain) logRequest(s *Scope, r *http.Request) {
 		fields = append(fields, zap.String("code", string(s.refused)))
 	}
 	if s.cause != nil {
-		fields = append(fields, zap.String("cause", s.cause.Error()))
+		text := s.cause.Error()
+		fields = append(fields, zap.String("cause", text[:min(len(text), maxCause)]))
 	}
 	line.Write(fields...)
 }
+
+// maxCause bounds what a line holds of a cause, which may quote what a node sent.
+const maxCause = 512
 
 func pathOf(target string) string {
 	for i := range len(target) {

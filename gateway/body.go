@@ -108,52 +108,66 @@ func (c *chain) readBody(next handler) handler {
 }
 
 // collect reads the body into memory that has been reserved before: as much as
-// was declared, or 1 MiB and then twice as much each time.
+// was declared, or 1 MiB and then twice as much each time (facts U10, U11).
 func (c *chain) collect(s *Scope, r *http.Request, in *pacedReader, held *reservation) ([]byte, error) {
 	limit := s.Account.Limits.RequestBytes
-	size := r.ContentLength
-	if size < 0 {
-		size = min(smallBody, limit)
+	room := r.ContentLength
+	if room < 0 {
+		room = min(smallBody, limit)
 	}
-	if err := c.reserve(r.Context(), held, size); err != nil {
+	if err := c.reserve(r.Context(), held, room); err != nil {
 		return nil, err
 	}
-	// One byte more than what is allowed tells a whole body from a longer one.
-	body := make([]byte, 0, min(size, initialBody)+1)
+	// One byte more than there is room for tells a whole body from a longer one.
+	body := make([]byte, 0, min(room, initialBody)+1)
 	for {
-		if len(body) == cap(body) {
-			grown := min(2*int64(cap(body)), limit+1)
-			if grown-1 > held.held {
-				if err := c.reserve(r.Context(), held, grown-1); err != nil {
-					return nil, err
-				}
-			}
-			body = append(make([]byte, 0, grown), body...)
-		}
 		n, err := in.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
 		s.bytesIn += int64(n)
-		if int64(len(body)) > limit {
-			return nil, tooLarge(limit)
-		}
+		size := int64(len(body))
 		switch {
-		case err == nil:
+		case size > limit:
+			return nil, tooLarge(limit)
 		case errors.Is(err, io.EOF):
-			held.shrink(int64(len(body)))
-			return body, nil
+			// One byte more than there was room for may have come with the end.
+			if err := c.reserve(r.Context(), held, size); err != nil {
+				return nil, err
+			}
+			return exact(body), nil
 		case errors.Is(err, errTooSlow):
 			s.bodyDone = true
 			return nil, refusal.New(refusal.BodyTooSlow, err)
-		default:
+		case err != nil:
 			s.bodyDone = true
 			return nil, refusal.New(refusal.BodyUnreadable, err)
+		case size > room:
+			room = min(2*room, limit)
+			if err := c.reserve(r.Context(), held, room); err != nil {
+				return nil, err
+			}
+		}
+		if len(body) == cap(body) {
+			body = append(make([]byte, 0, min(2*size, room+1)), body...)
 		}
 	}
 }
 
-// initialBody is what a body's buffer begins with: memory follows what comes,
-// not what was declared.
-const initialBody = 64 << 10
+const (
+	// initialBody is what a body's buffer begins with: memory follows what comes,
+	// not what was declared.
+	initialBody = 64 << 10
+	// spareBody is how much of a buffer may stay empty while its body is held.
+	spareBody = 1 << 10
+)
+
+// exact gives back what a body did not fill: the budget counts the body only,
+// and many small ones in large buffers would hold a multiple of it (facts U10).
+func exact(body []byte) []byte {
+	if cap(body)-len(body) <= spareBody {
+		return body
+	}
+	return append(make([]byte, 0, len(body)), body...)
+}
 
 func (c *chain) reserve(ctx context.Context, held *reservation, n int64) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Pace.BudgetWait)
@@ -178,7 +192,7 @@ func (c *chain) drain(s *Scope, r *http.Request) bool {
 	}
 	// A client that waits for 100 Continue has sent nothing, and reading would
 	// invite it to (H12); a body declared over the limit is not worth reading.
-	if r.Header.Get("Expect") != "" || r.ContentLength > limit {
+	if (r.Header.Get("Expect") != "" && s.bytesIn == 0) || r.ContentLength > limit {
 		c.Metrics.Drained("unread")
 		return false
 	}
@@ -188,6 +202,7 @@ func (c *chain) drain(s *Scope, r *http.Request) bool {
 	}
 	n, err := io.Copy(io.Discard, io.LimitReader(in, limit-s.bytesIn+1))
 	s.bytesIn += n
+	s.bodyDone = true
 	if err != nil || s.bytesIn > limit {
 		c.Metrics.Drained("cut")
 		return false
@@ -195,4 +210,19 @@ func (c *chain) drain(s *Scope, r *http.Request) bool {
 	in.done()
 	c.Metrics.Drained("read")
 	return true
+}
+
+// maxLinger is how long a connection that is to be closed is still read after
+// its answer, so that bytes under way do not turn the close into a reset that
+// costs the client the answer. It is what net/http itself allows.
+const maxLinger = 500 * time.Millisecond
+
+// leaveBody bounds what net/http does with a body that nobody has read: it reads
+// on after the answer, under no deadline, and a client that withholds the body
+// would keep the connection for ever (H12).
+func (c *chain) leaveBody(s *Scope) {
+	if !s.bodyDone {
+		// Only a writer that no connection stands behind cannot set deadlines.
+		_ = http.NewResponseController(&s.answer).SetReadDeadline(time.Now().Add(min(maxLinger, c.Pace.DrainStall)))
+	}
 }

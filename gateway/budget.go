@@ -83,11 +83,12 @@ func (r *reservation) shrink(n int64) {
 	if freed == 0 {
 		return
 	}
+	// Told before it is given back, so that Used never says more than there is.
+	r.budget.used.Add(-freed)
 	r.budget.all.Release(freed)
 	if r.large {
 		r.budget.large.Release(freed)
 	}
-	r.budget.used.Add(-freed)
 	r.held = n
 }
 

@@ -90,7 +90,9 @@ func addressOf(s string) netip.Addr {
 	if ap, err := netip.ParseAddrPort(s); err == nil {
 		return ap.Addr().Unmap().WithZone("")
 	}
-	s = strings.TrimSuffix(strings.TrimPrefix(s, "["), "]")
+	if len(s) > 2 && s[0] == '[' && s[len(s)-1] == ']' {
+		s = s[1 : len(s)-1]
+	}
 	a, err := netip.ParseAddr(s)
 	if err != nil {
 		return netip.Addr{}

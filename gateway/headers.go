@@ -46,7 +46,6 @@ func (c *chain) clean(res *http.Response) error {
 			delete(h, name)
 		}
 	}
-	res.Trailer = nil
 	if res.Request.Method == http.MethodHead {
 		// A managed stream's life is not the client's to read (facts 0.4).
 		h.Del("Stream-Ttl")
@@ -62,8 +61,11 @@ func (c *chain) clean(res *http.Response) error {
 	}
 	h.Set("Cache-Control", cache.Control(cache.Answer{
 		Method: res.Request.Method, Status: res.StatusCode,
-		Immutable: s.Route.Operation.Immutable(), Marked: h.Get("Stream-Immutable") == "true",
-		Public: s.Public, Credential: s.Credential,
+		// With a query it is no immutable read: a node refuses it, and what it
+		// would answer none the less may depend on what caches ignore (K06, P07).
+		Immutable: s.Route.Operation.Immutable() && !s.Route.HasQuery,
+		Marked:    h.Get("Stream-Immutable") == "true",
+		Public:    s.Public, Credential: s.Credential,
 	}))
 	refusal.Protect(h)
 	h.Set(requestIDHeader, s.ID)
@@ -75,24 +77,27 @@ func (c *chain) clean(res *http.Response) error {
 // origin (caching, CORS, transport security).
 func nodeOnly(name string) bool {
 	switch name {
-	case "Server", "Set-Cookie", "Via", "X-Powered-By", "Location", "Refresh",
+	case "Server", "Set-Cookie", "Set-Cookie2", "Via", "Warning", "X-Powered-By", "X-Served-By", "Server-Timing", "Proxy-Status",
+		"Location", "Content-Location", "Link", "Refresh", "Sourcemap", "X-Sourcemap", "Stream-Read-Origin",
 		"Expires", "Pragma", "Age", "Surrogate-Control", "Cdn-Cache-Control",
-		"Alt-Svc", "Strict-Transport-Security", "Clear-Site-Data", "Www-Authenticate":
+		"Alt-Svc", "Strict-Transport-Security", "Clear-Site-Data", "Www-Authenticate", "Service-Worker-Allowed",
+		"Nel", "Report-To", "Reporting-Endpoints", "Content-Security-Policy-Report-Only", "X-Sendfile":
 		return true
 	}
-	return strings.HasPrefix(name, "X-Ursula-") || strings.HasPrefix(name, "Access-Control-")
+	// A proxy in front of the gateway obeys X-Accel-*.
+	return strings.HasPrefix(name, "X-Ursula-") || strings.HasPrefix(name, "Access-Control-") || strings.HasPrefix(name, "X-Accel-")
 }
 
 // ownLimit makes Ursula-Max-Request-Bytes, where a node sent it, the smaller of
 // the node's and the account's limit; a malformed one is the account's (F12).
 func (c *chain) ownLimit(s *Scope, h http.Header) {
-	sent := h.Get(maxRequestBytesHeader)
-	if sent == "" {
+	sent, ok := h[maxRequestBytesHeader]
+	if !ok {
 		return
 	}
 	limit := s.Account.Limits.RequestBytes
-	if n, err := strconv.ParseInt(sent, 10, 64); err == nil && n >= 0 {
-		limit = min(limit, n)
+	if n, err := strconv.ParseUint(sent[0], 10, 63); err == nil {
+		limit = min(limit, int64(n))
 	}
 	h.Set(maxRequestBytesHeader, strconv.FormatInt(limit, 10))
 }

@@ -116,8 +116,8 @@ func (o operator) guarded(next http.HandlerFunc) http.Handler {
 
 func (o operator) admit(r *http.Request) *refusal.Refusal {
 	if o.Token.IsZero() {
-		if !isLoopback(r.Host) || !ownOrigin(r) {
-			return refusal.Because(refusal.Forbidden, "Without admin.token the operator's listener answers to a loopback Host only, and to no other site's page.", nil)
+		if !isLoopback(r.Host) || !ownOrigin(r) || simple(r) {
+			return refusal.Because(refusal.Forbidden, "Without admin.token the operator's listener answers to a loopback Host only, to no other site's page, and to no text/plain body.", nil)
 		}
 		return nil
 	}
@@ -154,7 +154,7 @@ func isLoopback(hostport string) bool {
 }
 
 // ownOrigin reports whether a request comes from a page of this listener, or
-// from no page at all.
+// from no page at all. Browsers that send no Origin say Sec-Fetch-Site.
 func ownOrigin(r *http.Request) bool {
 	for _, origin := range r.Header.Values("Origin") {
 		u, err := url.Parse(origin)
@@ -162,5 +162,17 @@ func ownOrigin(r *http.Request) bool {
 			return false
 		}
 	}
+	for _, site := range r.Header.Values("Sec-Fetch-Site") {
+		if site != "same-origin" && site != "none" {
+			return false
+		}
+	}
 	return true
+}
+
+// simple reports a body of the type that a page of any site may send unasked and
+// that no tool sends by itself (M05).
+func simple(r *http.Request) bool {
+	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+	return strings.EqualFold(strings.TrimSpace(kind), "text/plain")
 }

@@ -68,7 +68,7 @@ type nodes struct{ upstream Upstream }
 // ReverseProxy would pass a node's 1xx on (H10).
 func (n nodes) RoundTrip(out *http.Request) (*http.Response, error) {
 	s := scopeOf(out.Context())
-	return n.upstream.Send(out.WithContext(s.ctx), upstream.Meta{
+	res, err := n.upstream.Send(out.WithContext(s.ctx), upstream.Meta{
 		Key:      streamKey(s.Route),
 		Body:     s.body,
 		CatchUp:  s.Route.Operation == Read && s.Route.Tail == NoTail && !s.Route.Leader,
@@ -76,6 +76,14 @@ func (n nodes) RoundTrip(out *http.Request) (*http.Response, error) {
 		Wait:     s.Route.Wait,
 		Parts:    partsOf(s.Route.Operation, out.Header),
 	})
+	if err != nil {
+		return nil, err
+	}
+	// A copy, since the transport writes a node's trailers into its own at the
+	// body's end, past everything that is cleaned (H23).
+	own := *res
+	own.Trailer = nil
+	return &own, nil
 }
 
 // streamKey is the stream's path, which all its subresources share (facts L24).

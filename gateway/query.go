@@ -60,7 +60,7 @@ func checkQueryBytes(query string) error {
 // readLive makes a tail of a GET of the stream only: on HEAD, or elsewhere, the
 // parameter is checked and means nothing (H20).
 func (rt *Route) readLive(op Operation, value string) error {
-	kind := NoTail
+	var kind Tail
 	switch value {
 	case "sse":
 		kind = SSE

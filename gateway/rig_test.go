@@ -32,7 +32,7 @@ import (
 type rig struct {
 	URL     string
 	Addr    string
-	Keys    map[string]string // by what they are: full, read, narrowed, expired, agent, revoked, other, unknown, unpaid, barred
+	Keys    map[string]string // by what they are: full, read, narrowed, covering, expired, agent, revoked, other, unknown, unpaid, barred
 	Cluster *ursulatest.Cluster
 	Pool    *upstream.Pool
 	Limits  *ratelimit.Memory
@@ -83,6 +83,10 @@ func rigContent(t testing.TB, change func(*tenant.Limits)) (memory.Content, map[
 	if err != nil {
 		t.Fatal(err)
 	}
+	these, err := tenant.ParseStreamSet([]string{"priv", "pub*", "miss*"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for id, state := range rigAccounts {
 		limits := tenant.DefaultLimits()
 		limits.RequestsPerSecond, limits.Burst = 1_000_000, 1_000_000
@@ -97,6 +101,7 @@ func rigContent(t testing.TB, change func(*tenant.Limits)) (memory.Content, map[
 			"full":     func(*tenant.Key) {},
 			"read":     func(k *tenant.Key) { k.Access = tenant.ReadAccess },
 			"narrowed": func(k *tenant.Key) { k.Streams = only },
+			"covering": func(k *tenant.Key) { k.Streams = these },
 			"expired":  func(k *tenant.Key) { k.ExpiresAt = time.Now().Add(-time.Second) },
 			"revoked":  func(k *tenant.Key) { k.RevokedAt = time.Now().Add(-time.Second) },
 			"agent":    func(k *tenant.Key) { k.ActsAs = tenant.Agent },
@@ -198,14 +203,10 @@ func (rg *rig) createStreams(t testing.TB, c memory.Content) {
 // identified waits until the pool knows its cluster, and forgets the questions.
 func (rg *rig) identified(t testing.TB) {
 	t.Helper()
-	for {
-		if _, err := rg.Pool.Identity(); err == nil {
-			break
-		}
-		if err := rg.Cluster.WaitHits(t.Context(), rg.Cluster.Hits()+1); err != nil {
-			t.Fatal(err)
-		}
-	}
+	poll(t, "the pool knows its cluster", func() bool {
+		_, err := rg.Pool.Identity()
+		return err == nil
+	})
 	rg.Cluster.ResetRequests()
 }
 

@@ -221,13 +221,13 @@ func (rt *Route) names(account, stream string) error {
 }
 
 // checkValues lets offsets and tokens of [0-9A-Za-z-] go on for the node to
-// judge; "parts" is none.
+// judge; "parts" is no offset.
 func checkValues(sh *shape, segments []string) error {
 	for i, w := range sh.behind {
 		if w != offset && w != token {
 			continue
 		}
-		if !isToken(segments[i]) || segments[i] == "parts" {
+		if !isToken(segments[i]) || w == offset && segments[i] == "parts" {
 			return refusal.Because(refusal.InvalidRequest, "The offset or token in the path is not one: it has 0-9, A-Z, a-z and '-' only.", nil)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"sluice/auth"
 	"sluice/internal/refusal"
+	"sluice/internal/telemetry"
 	"sluice/internal/tenant"
 )
 
@@ -125,7 +126,7 @@ func (c *chain) guard(s *Scope, r *http.Request) {
 	default:
 		s.end = endPanic
 		c.Metrics.Panicked()
-		c.Log.Error("panic", zap.String("request_id", s.ID), zap.Any("panic", panicText(p)), zap.String("stack", string(debug.Stack())))
+		c.Log.Error("panic", zap.String("request_id", telemetry.Foreign(s.ID)), zap.Any("panic", panicText(p)), zap.String("stack", string(debug.Stack())))
 		if s.answer.status == 0 {
 			// Whether a write reached a node is unknown, which 500 says.
 			s.refused, abort = refusal.Internal, false
@@ -133,6 +134,7 @@ func (c *chain) guard(s *Scope, r *http.Request) {
 			_ = refusal.Write(&s.answer, r.Method, refusal.New(refusal.Internal, nil))
 		}
 	}
+	c.leaveBody(s)
 	c.logRequest(s, r)
 	if abort {
 		panic(http.ErrAbortHandler)
@@ -144,13 +146,14 @@ func isAbort(p any) bool {
 	return ok && errors.Is(err, http.ErrAbortHandler)
 }
 
-// panicText keeps values out of the log: a panic may hold anything.
+// panicText keeps values out of the log: a panic may hold anything, a request's
+// credential too (M02).
 func panicText(p any) string {
 	if err, ok := p.(error); ok {
-		return err.Error()
+		return telemetry.Foreign(err.Error())
 	}
 	if s, ok := p.(string); ok {
-		return s
+		return telemetry.Foreign(s)
 	}
 	return "a value of another type"
 }

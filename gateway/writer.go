@@ -23,6 +23,11 @@ func (w *recorder) WriteHeader(status int) {
 	}
 	if w.status == 0 {
 		w.status = status
+		// What has no media type stays without one: net/http would guess it from
+		// the bytes, which their owner chose.
+		if _, ok := w.Header()["Content-Type"]; !ok {
+			w.Header()["Content-Type"] = nil
+		}
 	}
 	w.ResponseWriter.WriteHeader(status)
 }
@@ -30,7 +35,7 @@ func (w *recorder) WriteHeader(status int) {
 // Write implements http.ResponseWriter.
 func (w *recorder) Write(p []byte) (int, error) {
 	if w.status == 0 {
-		w.status = http.StatusOK
+		w.WriteHeader(http.StatusOK)
 	}
 	n, err := w.ResponseWriter.Write(p)
 	w.bytes += int64(n)

@@ -58,6 +58,7 @@ func (e *Error) Unwrap() error { return e.Err }
 
 var (
 	errHeaderTimeout  = errors.New("no response head in time")
+	errStale          = errors.New("kept connections had ended")
 	errUnexpected1xx  = errors.New("node switched protocols unasked")
 	errRedirectStatus = errors.New("node answered with a redirect that Ursula does not send")
 	errRedirects      = errors.New("redirects lead to no node that can be used")

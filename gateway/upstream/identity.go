@@ -41,9 +41,14 @@ type identities struct {
 	err    error
 }
 
-func (i *identities) set(n *node, id Identity) {
+// set notes what a node said, unless ctx has ended: a node that was removed
+// while it answered has no say any more.
+func (i *identities) set(ctx context.Context, n *node, id Identity) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	if ctx.Err() != nil {
+		return
+	}
 	if i.byNode == nil {
 		i.byNode = make(map[*node]Identity)
 	}
@@ -87,7 +92,7 @@ func (p *Pool) identify(ctx context.Context, n *node) {
 	for {
 		pause := identifyEvery
 		if id, err := p.askIdentity(ctx, n); err == nil {
-			p.identities.set(n, id)
+			p.identities.set(ctx, n, id)
 			pause = recheckEvery
 		}
 		timer := time.NewTimer(pause)

@@ -24,7 +24,7 @@ type Meta struct {
 // for concurrent use and must not block.
 type Observer interface {
 	// Exchanged is called once an attempt has a head, or has ended without one;
-	// outcome is the status' class ("2xx") or a Kind's name.
+	// outcome is the status' class ("2xx"), a Kind's name, or "client_closed".
 	Exchanged(node, outcome string)
 }
 
@@ -100,13 +100,14 @@ func (p *Pool) SetNodes(bases []string) error {
 		next = append(next, n)
 	}
 	p.nodes.Store(&next)
-	p.leaders.keep(next)
-	p.identities.keep(next)
+	// Before what they said is forgotten, so that none says it again.
 	for _, n := range old {
 		if !contains(next, n) {
 			n.cancel()
 		}
 	}
+	p.leaders.keep(next)
+	p.identities.keep(next)
 	for _, n := range fresh {
 		var ctx context.Context
 		ctx, n.cancel = context.WithCancel(p.ctx)

@@ -3,6 +3,7 @@ package upstream
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -25,9 +26,10 @@ const (
 	maxHeadBytes = 64 << 10
 	// copyBuffer sizes the reads and writes of a connection.
 	copyBuffer = 16 << 10
-	// maxDiscard bounds what is read of an answer that is not wanted, so that its
-	// connection can be used again.
-	maxDiscard = 16 << 10
+	// maxDiscard and discardTime bound what is read of an answer that is not
+	// wanted, so that its connection can be used again.
+	maxDiscard  = 16 << 10
+	discardTime = 500 * time.Millisecond
 )
 
 // newTransport makes the one http.Transport of a pool. It uses no proxy of the
@@ -39,7 +41,7 @@ func newTransport() *http.Transport {
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 2 * time.Second, Interval: time.Second, Count: 3},
 	}
 	return &http.Transport{
-		DialContext:            dialer.DialContext,
+		DialContext:            watched(dialer.DialContext),
 		DisableCompression:     true,
 		MaxIdleConns:           idleTotal,
 		MaxIdleConnsPerHost:    idlePerNode,
@@ -62,16 +64,78 @@ func newNode(base string) (*node, error) {
 	return &node{base: u.Scheme + "://" + u.Host, scheme: u.Scheme, host: u.Host}, nil
 }
 
-// exchange makes one attempt at one node. It sets at.connected as soon as a
-// byte of the request may have left.
+// maxStale bounds how many kept connections that a node has ended meanwhile one
+// attempt may meet.
+const maxStale = 8
+
+// exchange makes one attempt at one node and tells the observer. at.connected
+// says afterwards whether the request may have had an effect there.
 func (p *Pool) exchange(req *http.Request, m Meta, at *attempt, several bool) (*http.Response, error) {
+	res, err := p.once(req, m, at, several)
+	for n := 0; errors.Is(err, errStale) && n < maxStale; n++ {
+		res, err = p.once(req, m, at, several)
+	}
+	switch {
+	case err == nil:
+		p.observer.Exchanged(at.node.host, class(res.StatusCode))
+	case req.Context().Err() != nil:
+		p.observer.Exchanged(at.node.host, clientClosed)
+	default:
+		p.observer.Exchanged(at.node.host, outcome(at, err))
+	}
+	return res, err
+}
+
+// once sends the request on one connection. Its error is errStale when that had
+// ended before a byte of the request was written.
+func (p *Pool) once(req *http.Request, m Meta, at *attempt, several bool) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(req.Context())
+	// The connection has a time of its own; the head's begins when it stands.
+	timer := time.AfterFunc(2*ConnectTimeout, func() { cancel(errHeaderTimeout) })
+	var conn *watchedConn
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn: func(httptrace.GotConnInfo) { at.connected = true },
+		// The transport looks for another connection only where the request cannot
+		// have had an effect on the one before (retry.go).
+		GetConn: func(string) { at.connected = false },
+		GotConn: func(info httptrace.GotConnInfo) {
+			at.connected = true
+			// A connection with TLS is not watched: it reads when nobody asks.
+			if conn, _ = info.Conn.(*watchedConn); conn != nil {
+				conn.handOver(ctx)
+			}
+			timer.Reset(headerTimeout(m))
+		},
 	})
+	res, err := p.transport.RoundTrip(outgoing(ctx, req, m, at.node, several))
+	inTime := timer.Stop()
+	switch {
+	case err != nil:
+	case res.StatusCode == http.StatusSwitchingProtocols:
+		err = errUnexpected1xx
+	case !inTime:
+		// The head came as the timer fired: its body is cut already.
+		err = errHeaderTimeout
+	default:
+		res.Body = &bodyCloser{ReadCloser: res.Body, cancel: cancel}
+		return res, nil
+	}
+	if res != nil {
+		_ = res.Body.Close()
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	} else if at.connected && conn != nil && conn.untouched() {
+		at.connected, err = false, errStale
+	}
+	cancel(nil)
+	return nil, err
+}
+
+// outgoing is the request as it goes to that node.
+func outgoing(ctx context.Context, req *http.Request, m Meta, n *node, several bool) *http.Request {
 	out := req.WithContext(ctx)
 	target := *req.URL
-	target.Scheme, target.Host = at.node.scheme, at.node.host
+	target.Scheme, target.Host = n.scheme, n.host
 	if m.CatchUp && several {
 		target.RawQuery = leaderQuery(target.RawQuery)
 	}
@@ -83,32 +147,7 @@ func (p *Pool) exchange(req *http.Request, m Meta, at *attempt, several bool) (*
 		// GetBody stays nil: the transport may not send a body twice by itself.
 		out.Body = io.NopCloser(bytes.NewReader(m.Body))
 	}
-	timer := time.AfterFunc(headerTimeout(m), func() { cancel(errHeaderTimeout) })
-	res, err := p.transport.RoundTrip(out)
-	inTime := timer.Stop()
-	if err == nil {
-		switch {
-		case res.StatusCode == http.StatusSwitchingProtocols:
-			err = errUnexpected1xx
-		case !inTime:
-			// The head came as the timer fired: its body is cut already.
-			err = errHeaderTimeout
-		}
-		if err != nil {
-			_ = res.Body.Close()
-		}
-	}
-	if err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			err = cause
-		}
-		cancel(nil)
-		p.observer.Exchanged(at.node.host, outcome(at, err))
-		return nil, err
-	}
-	p.observer.Exchanged(at.node.host, class(res.StatusCode))
-	res.Body = &bodyCloser{ReadCloser: res.Body, cancel: cancel}
-	return res, nil
+	return out
 }
 
 // bodyCloser ends the attempt's context with the answer's body.
@@ -123,20 +162,29 @@ func (b *bodyCloser) Close() error {
 	return err
 }
 
-// discard reads the rest of a small answer, so that its connection is kept.
+// discard reads the rest of a small answer, so that its connection is kept. A
+// node that does not end it loses the connection, never the request its time.
 func discard(res *http.Response) {
+	if b, ok := res.Body.(*bodyCloser); ok {
+		timer := time.AfterFunc(discardTime, func() { b.cancel(nil) })
+		defer timer.Stop()
+	}
 	_, _ = io.CopyN(io.Discard, res.Body, maxDiscard)
 	_ = res.Body.Close()
 }
 
+// clientClosed is the outcome that blames nobody: the client left.
+const clientClosed = "client_closed"
+
+// outcome names why there is no answer. err is one of once's.
 func outcome(at *attempt, err error) string {
 	switch {
-	case err == errHeaderTimeout: //nolint:errorlint // a cause is this very value
-		return TimedOut.String()
-	case at.connected:
-		return Failed.String()
-	default:
+	case !at.connected:
 		return Unreachable.String()
+	case errors.Is(err, errHeaderTimeout):
+		return TimedOut.String()
+	default:
+		return Failed.String()
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"strings"
@@ -80,11 +81,11 @@ func (k *Keeper) Keep(streams []tenant.Stream) {
 		k.pending[tenant.StreamPath(s.Account, s.Name)] = s
 	}
 	k.changed()
-	k.mu.Unlock()
 	select {
 	case k.wake <- struct{}{}:
 	default:
 	}
+	k.mu.Unlock()
 }
 
 // changed tells whoever waits; k.mu is held.
@@ -120,9 +121,12 @@ func (k *Keeper) Wait(ctx context.Context) error {
 
 func (k *Keeper) run(ctx context.Context) {
 	defer close(k.done)
+	var seen uint64
 	pause := k.o.Retry
 	for ctx.Err() == nil {
-		k.settleAll(ctx)
+		if round := k.settleAll(ctx); round != seen {
+			seen, pause = round, k.o.Retry
+		}
 		var again <-chan time.Time
 		timer := time.NewTimer(pause)
 		if k.Pending() > 0 {
@@ -131,7 +135,6 @@ func (k *Keeper) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-k.wake:
-			pause = k.o.Retry
 		case <-again:
 			pause = min(2*pause, k.o.MaxRetry)
 		}
@@ -139,9 +142,16 @@ func (k *Keeper) run(ctx context.Context) {
 	}
 }
 
-func (k *Keeper) settleAll(ctx context.Context) {
+// settleAll looks at each stream that is wanted now, once, and returns which
+// round of Keep it was for.
+func (k *Keeper) settleAll(ctx context.Context) uint64 {
 	k.mu.Lock()
 	round := k.round
+	// This round is begun: it must not wake the next one as well.
+	select {
+	case <-k.wake:
+	default:
+	}
 	todo := make([]tenant.Stream, 0, len(k.pending))
 	for _, s := range k.pending {
 		todo = append(todo, s)
@@ -165,6 +175,7 @@ func (k *Keeper) settleAll(ctx context.Context) {
 		})
 	}
 	_ = group.Wait()
+	return round
 }
 
 // settle makes sure of one stream. An error means: try again.
@@ -228,5 +239,5 @@ func sameType(a, b string) bool {
 	if errA != nil || errB != nil {
 		return strings.EqualFold(a, b)
 	}
-	return ta == tb && len(pa) == len(pb)
+	return ta == tb && maps.EqualFunc(pa, pb, strings.EqualFold)
 }

@@ -91,17 +91,22 @@ func serverFaults() []Entry {
 	}
 }
 
+// byCode is the table by code; it never changes.
+var byCode = index(Table())
+
+func index(entries []Entry) map[Code]Entry {
+	m := make(map[Code]Entry, len(entries))
+	for _, e := range entries {
+		m[e.Code] = e
+	}
+	return m
+}
+
 // lookup finds the row of a code. A code without a row is a fault of the
 // program and reads as Internal.
 func lookup(c Code) Entry {
-	var internal Entry
-	for _, e := range Table() {
-		if e.Code == c {
-			return e
-		}
-		if e.Code == Internal {
-			internal = e
-		}
+	if e, ok := byCode[c]; ok {
+		return e
 	}
-	return internal
+	return byCode[Internal]
 }
