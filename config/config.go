@@ -44,7 +44,9 @@ type Config struct {
 
 	// Addresses (`10.0.0.9`) or networks (`10.0.0.0/8`) of the proxies whose
 	// `Forwarded` and `X-Forwarded-For` are believed. Empty: none, and the
-	// client's address is the peer's. Anybody inside can claim any address.
+	// client's address is the peer's. Anybody inside can claim any address. Where
+	// the two headers name different clients neither is believed: let the proxy
+	// remove the one that it does not write.
 	TrustedProxies []netip.Prefix `yaml:"trusted_proxies" eg:"[10.0.0.0/8]"`
 
 	// How long a shutdown waits for requests in flight before it cuts them. Keep

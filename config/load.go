@@ -179,6 +179,7 @@ func (d *decoder) syntax(data []byte, err error) {
 	case strings.Contains(text, "cannot start any token") && tabbed(data, line):
 		text = "a tab stands where YAML wants spaces; indent with spaces"
 	default:
+		line = faultLine(data, line, text)
 		text = "this is not YAML: " + text + "; look for a missing quote, bracket, colon or indentation at or above this line"
 		if bytes.Contains(data, []byte("${")) {
 			text += `; between braces or brackets, "${NAME}" has to stand in quotes`
@@ -200,6 +201,30 @@ func parserError(text string) bool {
 		}
 	}
 	return false
+}
+
+// Bounds of the search of faultLine, so that a large file costs no time.
+const (
+	maxSearched   = 1 << 20 // bytes
+	maxSearchedOn = 400     // lines
+)
+
+// faultLine finds the line that a parser's error is about. The library tells
+// where the mapping or list began that it was in; the fault is the first line
+// further down with which the file breaks in the same way.
+func faultLine(data []byte, line int, text string) int {
+	if !parserError(text) || len(data) > maxSearched {
+		return line
+	}
+	lines := bytes.SplitAfter(data, []byte("\n"))
+	for n := line; n <= min(len(lines), line+maxSearchedOn); n++ {
+		var node yaml.Node
+		err := yaml.Unmarshal(bytes.Join(lines[:n], nil), &node)
+		if err != nil && strings.HasSuffix(err.Error(), ": "+text) {
+			return n
+		}
+	}
+	return line
 }
 
 // tabbed reports whether the line has a tab in its indentation.

@@ -10,6 +10,7 @@ import (
 
 	"sluice/auth"
 	"sluice/internal/refusal"
+	"sluice/internal/tenant"
 	"sluice/ratelimit"
 )
 
@@ -37,7 +38,8 @@ func (c *chain) declaredSize(next handler) handler {
 }
 
 func tooLarge(limit int64) error {
-	return refusal.New(refusal.RequestTooLarge, nil).With(maxRequestBytesHeader, strconv.FormatInt(limit, 10))
+	return refusal.Because(refusal.RequestTooLarge, fmt.Sprintf("The request body is larger than the %d bytes that this account may send at once: send it in smaller pieces.", limit), nil).
+		With(maxRequestBytesHeader, strconv.FormatInt(limit, 10))
 }
 
 // rate counts the request, once, against the account whose stream it names.
@@ -48,23 +50,39 @@ func (c *chain) rate(next handler) handler {
 		if d.Allowed {
 			return next(s, w, r)
 		}
-		wait := wholeSeconds(d.RetryAfter)
-		window := 1
-		if limits.RequestsPerSecond > 0 {
-			window = max(1, (limits.Burst+limits.RequestsPerSecond-1)/limits.RequestsPerSecond)
-		}
-		// draft-ietf-httpapi-ratelimit-headers-10: the quota q of a window of w
-		// seconds; r is left of it, and t seconds on there is more.
-		return refusal.New(refusal.RateLimited, nil).
-			With("Retry-After", strconv.Itoa(wait)).
-			With("RateLimit-Policy", fmt.Sprintf(`"requests";q=%d;w=%d`, limits.Burst, window)).
-			With("RateLimit", fmt.Sprintf(`"requests";r=%d;t=%d`, max(0, d.Remaining), wait))
+		return overRate(limits, d)
 	}
+}
+
+// overRate says when to come back, and what the policy is in the fields of
+// draft-ietf-httpapi-ratelimit-headers-10: the quota q of a window of w seconds;
+// r is left of it, and t seconds on there is more. A rate of 0 is closed.
+func overRate(limits tenant.Limits, d ratelimit.Decision) error {
+	wait, quota, window := wholeSeconds(d.RetryAfter), limits.Burst, 1
+	ref := refusal.New(refusal.RateLimited, nil)
+	if limits.RequestsPerSecond > 0 {
+		window = max(1, (limits.Burst+limits.RequestsPerSecond-1)/limits.RequestsPerSecond)
+	} else {
+		quota = 0
+		ref.Message = "The account may make no requests at the moment: ask the operator of this service."
+	}
+	return ref.With("Retry-After", strconv.Itoa(wait)).
+		With("RateLimit-Policy", fmt.Sprintf(`"requests";q=%d;w=%d`, quota, window)).
+		With("RateLimit", fmt.Sprintf(`"requests";r=%d;t=%d`, max(0, d.Remaining), wait))
 }
 
 // wholeSeconds is a Retry-After: rounded up, and at least 1.
 func wholeSeconds(d time.Duration) int {
 	return max(1, int(math.Ceil(d.Seconds())))
+}
+
+func noTail(limit int) error {
+	ref := refusal.New(refusal.LiveReadsExhausted, nil).With("Retry-After", strconv.Itoa(wholeSeconds(tailRetry)))
+	if limit <= 0 {
+		ref.Message = "The account may open no tails at the moment: ask the operator of this service."
+		ref.With("Retry-After", strconv.Itoa(wholeSeconds(ratelimit.ClosedRetryAfter)))
+	}
+	return ref
 }
 
 // tail holds a slot for as long as a live read is open; every way out gives it
@@ -77,7 +95,7 @@ func (c *chain) tail(next handler) handler {
 		lease, err := c.Tails.Acquire(r.Context(), s.subject(), s.Account.Limits.OpenTails)
 		switch {
 		case errors.Is(err, ratelimit.ErrExhausted):
-			return refusal.New(refusal.LiveReadsExhausted, nil).With("Retry-After", strconv.Itoa(wholeSeconds(tailRetry)))
+			return noTail(s.Account.Limits.OpenTails)
 		case err != nil:
 			return err
 		}

@@ -186,30 +186,63 @@ func (c *chain) drain(s *Scope, r *http.Request) bool {
 		// A body that broke or was too slow leaves nothing that could be framed.
 		return s.refused != refusal.BodyTooSlow && s.refused != refusal.BodyUnreadable
 	}
-	limit := c.MaxRequestBytes
-	if s.Account != nil {
-		limit = s.Account.Limits.RequestBytes
-	}
+	limit := c.drainLimit(s)
 	// A client that waits for 100 Continue has sent nothing, and reading would
 	// invite it to (H12); a body declared over the limit is not worth reading.
 	if (r.Header.Get("Expect") != "" && s.bytesIn == 0) || r.ContentLength > limit {
 		c.Metrics.Drained("unread")
 		return false
 	}
+	whole := c.drop(s, r, limit)
+	s.bodyDone = true
+	if !whole {
+		c.Metrics.Drained("cut")
+		return false
+	}
+	c.Metrics.Drained("read")
+	return true
+}
+
+// drainLimit bounds what is read of a refused body: what the account may send,
+// and never less than what anybody may.
+func (c *chain) drainLimit(s *Scope) int64 {
+	limit := c.MaxRequestBytes
+	if s.Account != nil {
+		limit = max(limit, s.Account.Limits.RequestBytes)
+	}
+	return limit
+}
+
+// drop reads what is left of a refused body, up to limit bytes of it in all, and
+// reports whether it came to its end.
+func (c *chain) drop(s *Scope, r *http.Request, limit int64) bool {
 	in := &pacedReader{
 		body: r.Body, control: http.NewResponseController(&s.answer),
 		stall: c.Pace.DrainStall, end: time.Now().Add(c.Pace.DrainTotal),
 	}
 	n, err := io.Copy(io.Discard, io.LimitReader(in, limit-s.bytesIn+1))
 	s.bytesIn += n
-	s.bodyDone = true
 	if err != nil || s.bytesIn > limit {
-		c.Metrics.Drained("cut")
 		return false
 	}
 	in.done()
-	c.Metrics.Drained("read")
 	return true
+}
+
+// maxLingered bounds the bytes that linger reads: the largest body that any node
+// would take (facts §1.6).
+const maxLingered = 32 << 20
+
+// linger reads on after the answer to a body that was declared too large. The
+// answer has gone out at once; a client that reads it only after its whole body
+// would lose it to a reset of the connection, or over HTTP/2 of the stream.
+func (c *chain) linger(s *Scope, r *http.Request) {
+	if s.bodyDone || r.Header.Get("Expect") != "" {
+		return
+	}
+	if err := http.NewResponseController(&s.answer).Flush(); err == nil {
+		s.bodyDone = c.drop(s, r, max(maxLingered, c.drainLimit(s)))
+	}
 }
 
 // maxLinger is how long a connection that is to be closed is still read after

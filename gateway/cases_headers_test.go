@@ -291,7 +291,7 @@ func TestNodesStayInside(t *testing.T) {
 	inner := []string{"10.0.0.7", "169.254.169.254", strings.TrimPrefix(trap.URL, "http://"), "n1.internal", "node-secret"}
 	private := "Server: node-secret\r\nVia: 1.1 n1.internal\r\nSet-Cookie: a=node-secret\r\nX-Powered-By: node-secret\r\nAlt-Svc: h2=\"n1.internal:443\"\r\n" +
 		"X-Ursula-Raft-Leader-Id: n1.internal\r\nX-Ursula-Raft-Group: node-secret\r\nX-Ursula-Node: node-secret\r\nContent-Location: http://n1.internal/x\r\nRefresh: 0; url=http://n1.internal/\r\n" +
-		"Link: <http://n1.internal/>\r\nStream-Read-Origin: https://n1.internal\r\nX-Accel-Redirect: /node-secret\r\nServer-Timing: node-secret\r\n"
+		"Link: <http://n1.internal/>\r\nX-Accel-Redirect: /node-secret\r\nServer-Timing: node-secret\r\n"
 	rg, _ := newUpRig(t, func(c *upConn, r *upRequest) {
 		_, to, _ := strings.Cut(r.Target, "to=")
 		status, location, _ := strings.Cut(to, ",")

@@ -78,7 +78,7 @@ func (c *chain) clean(res *http.Response) error {
 func nodeOnly(name string) bool {
 	switch name {
 	case "Server", "Set-Cookie", "Set-Cookie2", "Via", "Warning", "X-Powered-By", "X-Served-By", "Server-Timing", "Proxy-Status",
-		"Location", "Content-Location", "Link", "Refresh", "Sourcemap", "X-Sourcemap", "Stream-Read-Origin",
+		"Location", "Content-Location", "Link", "Refresh", "Sourcemap", "X-Sourcemap",
 		"Expires", "Pragma", "Age", "Surrogate-Control", "Cdn-Cache-Control",
 		"Alt-Svc", "Strict-Transport-Security", "Clear-Site-Data", "Www-Authenticate", "Service-Worker-Allowed",
 		"Nel", "Report-To", "Reporting-Endpoints", "Content-Security-Policy-Report-Only", "X-Sendfile":

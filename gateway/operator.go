@@ -84,7 +84,7 @@ func (o operator) reload(w http.ResponseWriter, r *http.Request) {
 	restart, err := o.Reload(r.Context())
 	if err != nil {
 		writeJSON(w, http.StatusUnprocessableEntity, map[string]any{"error": map[string]any{
-			"code": "INVALID_CONFIGURATION", "message": "The old configuration stays in force. " + err.Error(),
+			"code": "INVALID_CONFIGURATION", "message": "The old configuration stays in force: " + err.Error(),
 		}})
 		return
 	}

@@ -27,7 +27,9 @@ func (c *chain) refuse(s *Scope, r *http.Request, err error) {
 	}
 	if err := refusal.Write(&s.answer, r.Method, ref); err != nil {
 		s.end = endClientClosed
+		return
 	}
+	c.linger(s, r)
 }
 
 // The challenges of RFC 6750 §3: bare where no credential was sent.
@@ -51,7 +53,7 @@ func asRefusal(err error) *refusal.Refusal {
 	case errors.Is(err, auth.ErrNoCredential):
 		return refusal.New(refusal.InvalidCredential, err).With(header, challenge)
 	case errors.Is(err, auth.ErrSeveralCredentials):
-		return refusal.Because(refusal.InvalidCredential, badCredential, err).With(header, challengeRequest)
+		return refusal.Because(refusal.InvalidCredential, "There is more than one Authorization header: send one.", err).With(header, challengeRequest)
 	case errors.Is(err, auth.ErrInvalidCredential):
 		return refusal.Because(refusal.InvalidCredential, badCredential, err).With(header, challengeInvalid)
 	case errors.Is(err, auth.ErrCredentialExpired):

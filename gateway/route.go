@@ -209,13 +209,13 @@ func matches(want, got []string) bool {
 func (rt *Route) names(account, stream string) error {
 	var err error
 	if rt.Account, err = tenant.ParseAccountID(account); err != nil {
-		return refusal.Because(refusal.InvalidRequest, "The account id in the path is not one: it has 4 to 64 of a-z, 0-9, '_' and '-'.", err)
+		return refusal.Because(refusal.InvalidRequest, "The path names no account: "+err.Error()+".", err)
 	}
 	if rt.Stream, err = tenant.ParseStreamName(stream[len(tenant.StreamPrefix):]); err == nil {
 		err = tenant.CheckStreamPath(rt.Account, rt.Stream)
 	}
 	if err != nil {
-		return refusal.Because(refusal.InvalidRequest, "The stream name in the path is not one: it has 1 to 100 of A-Z, a-z, 0-9, '.', '_', '~' and '-', begins with a letter or digit, has no '..', and 122 bytes with the account id.", err)
+		return refusal.Because(refusal.InvalidRequest, "The path names no stream: "+err.Error()+".", err)
 	}
 	return nil
 }

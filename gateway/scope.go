@@ -52,7 +52,12 @@ const (
 	endClientClosed ending = "client_closed"
 	endCut          ending = "cut"
 	endPanic        ending = "panic"
+	endShutdown     ending = "shutdown"
 )
+
+// ErrShutdown is the cause with which a server's base context ends when what is
+// still under way is cut at the end of a drain.
+var ErrShutdown = errors.New("the gateway is shutting down")
 
 // statusClientClosed stands in logs and metrics for a client that left before
 // it was answered; it is never sent.
@@ -119,7 +124,9 @@ func (c *chain) guard(s *Scope, r *http.Request) {
 	abort := p != nil
 	switch {
 	case p == nil:
-	case r.Context().Err() != nil && isAbort(p):
+	case isAbort(p) && errors.Is(context.Cause(r.Context()), ErrShutdown):
+		s.end = endShutdown
+	case isAbort(p) && r.Context().Err() != nil:
 		s.end = endClientClosed
 	case isAbort(p):
 		s.end = endCut

@@ -72,6 +72,8 @@ func newApp(o appOptions) (*App, error) {
 	if a.metrics, err = telemetry.NewMetrics(a.registry); err != nil {
 		return nil, err
 	}
+	a.metrics.Loaded(time.Now())
+	a.warn(o.Config)
 	a.limits = ratelimit.NewMemory(ratelimit.MemoryOptions{Now: time.Now})
 	if a.pool, err = upstream.New(upstream.Options{Nodes: o.Config.Ursula.Nodes, Observer: a.metrics}); err != nil {
 		return nil, err
@@ -175,8 +177,16 @@ func (a *App) reload() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	a.warn(next)
 	restart := config.RestartOnly(a.started, next)
 	return restart, a.apply(next)
+}
+
+// warn logs what is legal in a configuration but unwise.
+func (a *App) warn(c *config.Config) {
+	for _, w := range c.Warnings(time.Now()) {
+		a.log.Warn("configuration: " + w.String())
+	}
 }
 
 // missing names what keeps the gateway from being ready.
@@ -212,7 +222,7 @@ func (a *App) listen(c *config.Config) error {
 		for _, address := range c.Listen {
 			l, err := lc.Listen(context.Background(), "tcp", address)
 			if err != nil {
-				return fmt.Errorf("public listener: %w", err)
+				return fmt.Errorf("public listener: %w; is another one running? Change listen, or stop it", err)
 			}
 			a.public = append(a.public, l)
 		}
@@ -220,7 +230,7 @@ func (a *App) listen(c *config.Config) error {
 	if a.admin == nil {
 		l, err := lc.Listen(context.Background(), "tcp", c.Admin.Listen)
 		if err != nil {
-			return fmt.Errorf("admin listener: %w", err)
+			return fmt.Errorf("admin listener: %w; change admin.listen", err)
 		}
 		a.admin = l
 	}
@@ -235,7 +245,10 @@ func (a *App) Serve(ctx, cut context.Context) error {
 	if err != nil {
 		return err
 	}
+	base, cutRest := context.WithCancelCause(context.Background())
+	defer cutRest(nil)
 	public := gateway.NewServer(a.gateway, errorLog)
+	public.BaseContext = func(net.Listener) context.Context { return base }
 	admin := gateway.NewServer(gateway.NewOperator(gateway.OperatorOptions{
 		Token:   a.config.Admin.Token,
 		Missing: a.missing,
@@ -261,10 +274,15 @@ func (a *App) Serve(ctx, cut context.Context) error {
 	<-failed.Done()
 	close(a.draining)
 	a.drain(cut, public)
+	cutRest(gateway.ErrShutdown)
+	_ = public.Close()
 	_ = admin.Close()
-	return group.Wait()
+	err = group.Wait()
+	a.log.Info("stopped", zap.Error(err))
+	return err
 }
 
+// drain waits for the requests under way, as long as it may.
 func (a *App) drain(cut context.Context, public *http.Server) {
 	a.mu.Lock()
 	timeout := a.config.DrainTimeout
@@ -272,10 +290,13 @@ func (a *App) drain(cut context.Context, public *http.Server) {
 	a.log.Info("draining", zap.Duration("drain_timeout", timeout))
 	ctx, cancel := context.WithTimeout(cut, timeout)
 	defer cancel()
-	if err := public.Shutdown(ctx); err != nil {
-		a.log.Warn("requests cut at the end of the drain time", zap.Error(err))
+	switch err := public.Shutdown(ctx); {
+	case err == nil:
+	case cut.Err() != nil:
+		a.log.Warn("told again to stop: cutting the requests that are left")
+	default:
+		a.log.Warn("the drain time is over: cutting the requests that are left")
 	}
-	_ = public.Close()
 }
 
 // Close ends every part that App owns. It is called once, after Serve.

@@ -3,7 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strings"
 
+	"sluice/auth"
 	"sluice/config"
 	"sluice/internal/store/memory"
 	"sluice/internal/tenant"
@@ -21,8 +23,17 @@ func grammar() config.Grammar {
 			return tenant.CheckStreamPath(tenant.AccountID(account), n)
 		},
 		StreamSet: func(patterns []string) error { _, err := tenant.ParseStreamSet(patterns); return err },
-		Digest:    func(text string) error { _, err := tenant.ParseDigest(text); return err },
+		Digest:    checkDigest,
 	}
+}
+
+// checkDigest tells the one mistake that must not be passed over apart.
+func checkDigest(text string) error {
+	if strings.HasPrefix(text, auth.KeyPrefix) {
+		return errors.New("this is the key itself: the file holds its digest only; make a new one with 'sluice api-key generate', for this one has been written down")
+	}
+	_, err := tenant.ParseDigest(text)
+	return err
 }
 
 // loadConfig reads the operator's file as both serve and check do.

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"text/template"
 	"time"
@@ -31,7 +32,7 @@ type devOptions struct {
 
 // devValues fill in the template: the configuration and what is printed.
 type devValues struct {
-	Origin, Account, Key, Digest, Node, Listen, Admin, Level, StandIn string
+	Origin, Account, Key, Digest, Node, Listen, Admin, Level, StandIn, Open string
 }
 
 // devPatience bounds the wait for the node and the streams at the start.
@@ -63,7 +64,10 @@ func dev(ctx context.Context, o devOptions, env environment) error {
 		return fmt.Errorf("%w; choose another address with --listen", err)
 	}
 	defer func() { _ = public.Close() }()
-	v := devValues{Origin: "http://" + public.Addr().String(), Account: "demo", Node: o.ursula, Listen: o.listen, Admin: o.admin, Level: o.level}
+	if _, err := telemetry.ParseLevel(o.level); err != nil {
+		return usageError{err}
+	}
+	v := devValues{Origin: "http://" + visit(public.Addr()), Account: "demo", Node: o.ursula, Listen: o.listen, Admin: o.admin, Level: o.level}
 	if o.ursula == "" {
 		v.StandIn = "yes"
 		cluster := ursulatest.New(ursulatest.Options{ClusterID: "sluice-dev"})
@@ -75,12 +79,25 @@ func dev(ctx context.Context, o devOptions, env environment) error {
 	} else if v.Account, err = freshAccount(); err != nil {
 		return err
 	}
+	if a, ok := public.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
+		v.Open = "yes"
+	}
 	key, err := auth.GenerateKey(rand.Reader)
 	if err != nil {
 		return err
 	}
 	v.Key, v.Digest = key.Reveal(), tenant.DigestOf(key.Reveal()).String()
 	return runDev(ctx, v, public, env)
+}
+
+// visit is the address to go to on this machine for a listener's: one that
+// stands for every interface is no address to go to.
+func visit(a net.Addr) string {
+	t, ok := a.(*net.TCPAddr)
+	if ok && t.IP.IsUnspecified() {
+		return net.JoinHostPort("127.0.0.1", strconv.Itoa(t.Port))
+	}
+	return a.String()
 }
 
 // freshAccount makes an account id that a real node has not seen: its streams
@@ -118,7 +135,7 @@ func runDev(ctx context.Context, v devValues, public net.Listener, env environme
 	wait, cancel := context.WithTimeout(ctx, devPatience)
 	defer cancel()
 	if err := app.keeper.Wait(wait); err != nil {
-		return fmt.Errorf("%s does not answer: %w", v.Node, err)
+		return fmt.Errorf("%s does not answer; is an Ursula node running there? (%w)", v.Node, err)
 	}
 	v.Admin = app.admin.Addr().String()
 	text, err := render(t, "banner", v)

@@ -86,6 +86,8 @@ Start with 'sluice dev': the whole thing in one process, with nothing to install
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SuggestionsMinimumDistance = 2
+	root.Version = version()
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(newServe(env), newCheck(env), newDev(env), newAPIKey(env), newVersion(env))
 	return root

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
@@ -54,9 +53,6 @@ func serve(ctx context.Context, path string, env environment) error {
 		return err
 	}
 	defer app.Close()
-	for _, w := range c.Warnings(time.Now()) {
-		log.Warn("configuration: " + w.String())
-	}
 	log.Info("serving", zap.String("version", version()), zap.Stringer("admin", app.admin.Addr()), zap.Strings("listen", app.addresses()))
 	return app.serveUntilSignalled(ctx)
 }

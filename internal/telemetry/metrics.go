@@ -36,14 +36,14 @@ func Descriptions() []Description {
 		{"sluice_requests_total", "counter", "Requests answered, by operation and HTTP status; 499 stands for a client that left before its answer.", []string{"operation", "status"}},
 		{"sluice_request_duration_seconds", "histogram", "Time from a request's head to the end of its answer, tails left out.", []string{"operation"}},
 		{"sluice_refusals_total", "counter", "Answers in the gateway's own words, by code (docs/errors.md).", []string{"code"}},
-		{"sluice_answers_ended_total", "counter", "How answers ended: whole, client_closed, cut (the node broke off), panic.", []string{"end"}},
+		{"sluice_answers_ended_total", "counter", "How answers ended: whole, client_closed, cut (the node broke off), shutdown (cut at the end of a drain), panic.", []string{"end"}},
 		{"sluice_refused_bodies_total", "counter", "Bodies of refused requests: read (dropped whole), cut (given up), unread.", []string{"fate"}},
 		{"sluice_upstream_exchanges_total", "counter", "Exchanges with a node, by node and the answer's class or why there was none.", []string{"node", "outcome"}},
 		{"sluice_bytes_total", "counter", "Body bytes, in from clients and out to them.", []string{"direction"}},
 		{"sluice_panics_total", "counter", "Faults of the gateway caught while it served a request.", nil},
 		{"sluice_config_reloads_total", "counter", "Reloads of the configuration, by result: ok, refused.", []string{"result"}},
-		{"sluice_config_last_reload_ok", "gauge", "1 when the last reload took effect, 0 when the old configuration stayed.", nil},
-		{"sluice_config_last_reload_timestamp_seconds", "gauge", "Unix time of the last reload that took effect.", nil},
+		{"sluice_config_last_reload_ok", "gauge", "0 when the last reload was refused and the old configuration stayed, else 1.", nil},
+		{"sluice_config_last_reload_timestamp_seconds", "gauge", "Unix time since which the configuration is in force.", nil},
 		{"sluice_open_tails", "gauge", "Live reads open now.", nil},
 		{"sluice_rate_subjects", "gauge", "Accounts (and publics of accounts) whose rate is being counted.", nil},
 		{"sluice_body_budget_bytes", "gauge", "Bytes of limits.body_budget that are taken now.", nil},
@@ -140,6 +140,15 @@ func (m *Metrics) Bytes(in, out int64) {
 
 // Panicked counts a fault of the gateway's own.
 func (m *Metrics) Panicked() { m.panics.Inc() }
+
+// Loaded notes the configuration of the start, which is in force like that of a
+// reload, and brings the counters that an alert may look at into being.
+func (m *Metrics) Loaded(at time.Time) {
+	m.reloads.WithLabelValues("ok")
+	m.reloads.WithLabelValues("refused")
+	m.reloadOK.Set(1)
+	m.reloadAt.Set(float64(at.UnixNano()) / 1e9)
+}
 
 // Reloaded counts a reload and says whether it took effect.
 func (m *Metrics) Reloaded(ok bool, at time.Time) {

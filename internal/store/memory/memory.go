@@ -116,14 +116,12 @@ func (d *Directory) Stream(_ context.Context, account tenant.AccountID, name ten
 	return nil, tenant.ErrNotFound
 }
 
-// Streams lists the declared streams of accounts that are active, in no order.
+// Streams lists all declared streams, in no order.
 func (d *Directory) Streams() []tenant.Stream {
 	s := d.current.Load()
 	list := make([]tenant.Stream, 0, len(s.streams))
-	for id, st := range s.streams {
-		if s.accounts[id.account].State == tenant.Active {
-			list = append(list, *st)
-		}
+	for _, st := range s.streams {
+		list = append(list, *st)
 	}
 	return list
 }
