@@ -77,12 +77,12 @@ func wholeSeconds(d time.Duration) int {
 }
 
 func noTail(limit int) error {
-	ref := refusal.New(refusal.LiveReadsExhausted, nil).With("Retry-After", strconv.Itoa(wholeSeconds(tailRetry)))
+	ref, wait := refusal.New(refusal.LiveReadsExhausted, nil), tailRetry
 	if limit <= 0 {
 		ref.Message = "The account may open no tails at the moment: ask the operator of this service."
-		ref.With("Retry-After", strconv.Itoa(wholeSeconds(ratelimit.ClosedRetryAfter)))
+		wait = ratelimit.ClosedRetryAfter
 	}
-	return ref
+	return ref.With("Retry-After", strconv.Itoa(wholeSeconds(wait)))
 }
 
 // tail holds a slot for as long as a live read is open; every way out gives it

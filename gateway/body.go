@@ -193,7 +193,7 @@ func (c *chain) drain(s *Scope, r *http.Request) bool {
 		c.Metrics.Drained("unread")
 		return false
 	}
-	whole := c.drop(s, r, limit)
+	whole := c.drop(s, r, limit, c.Pace.DrainStall)
 	s.bodyDone = true
 	if !whole {
 		c.Metrics.Drained("cut")
@@ -213,12 +213,12 @@ func (c *chain) drainLimit(s *Scope) int64 {
 	return limit
 }
 
-// drop reads what is left of a refused body, up to limit bytes of it in all, and
-// reports whether it came to its end.
-func (c *chain) drop(s *Scope, r *http.Request, limit int64) bool {
+// drop reads what is left of a refused body, up to limit bytes of it in all and
+// until stall passes without one, and reports whether it came to its end.
+func (c *chain) drop(s *Scope, r *http.Request, limit int64, stall time.Duration) bool {
 	in := &pacedReader{
 		body: r.Body, control: http.NewResponseController(&s.answer),
-		stall: c.Pace.DrainStall, end: time.Now().Add(c.Pace.DrainTotal),
+		stall: stall, end: time.Now().Add(c.Pace.DrainTotal),
 	}
 	n, err := io.Copy(io.Discard, io.LimitReader(in, limit-s.bytesIn+1))
 	s.bytesIn += n
@@ -241,7 +241,8 @@ func (c *chain) linger(s *Scope, r *http.Request) {
 		return
 	}
 	if err := http.NewResponseController(&s.answer).Flush(); err == nil {
-		s.bodyDone = c.drop(s, r, max(maxLingered, c.drainLimit(s)))
+		// A client that has read the answer may stop sending: do not wait for it long.
+		s.bodyDone = c.drop(s, r, max(maxLingered, c.drainLimit(s)), min(maxLinger, c.Pace.DrainStall))
 	}
 }
 

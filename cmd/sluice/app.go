@@ -245,7 +245,7 @@ func (a *App) Serve(ctx, cut context.Context) error {
 	if err != nil {
 		return err
 	}
-	base, cutRest := context.WithCancelCause(context.Background())
+	base, cutRest := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cutRest(nil)
 	public := gateway.NewServer(a.gateway, errorLog)
 	public.BaseContext = func(net.Listener) context.Context { return base }

@@ -255,3 +255,38 @@ func TestNotReadyWithoutNodes(t *testing.T) {
 		}
 	}
 }
+
+// A tail that the gateway's own stop cuts was booked on its client, who had
+// done nothing.
+func TestShutdownIsNotBookedOnClients(t *testing.T) {
+	e := newEdge(t, standIn(t))
+	for _, c := range []*http.Client{http1(), http2()} {
+		res := e.open(t.Context(), t, c, e.Key, http.MethodGet, e.path("json")+"?offset=now&live=sse", nil)
+		t.Cleanup(func() { _ = res.Body.Close() })
+		readEvent(t, bufio.NewReader(res.Body))
+	}
+	e.Stop()
+	eventually(t, "draining", func() bool { return strings.Contains(e.Log.String(), "draining") })
+	e.Cut()
+	if err := <-e.Stopped; err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+	eventually(t, "both tails are booked as cut by the stop", func() bool {
+		return strings.Count(e.Log.String(), `"end":"shutdown"`) == 2
+	})
+	for _, line := range []string{"told again to stop", `"message":"stopped"`} {
+		if !strings.Contains(e.Log.String(), line) {
+			t.Errorf("the log lacks %q", line)
+		}
+	}
+}
+
+// What is legal but unwise is said at a reload as it is at the start.
+func TestWarningsOfAReload(t *testing.T) {
+	e, path, file := reloadable(t)
+	writeFile(t, path, strings.ReplaceAll(file(""), "{name: reads,", "{name: reads, expires_at: 2020-01-01T00:00:00Z,"))
+	want(t, e.admin(t, http.MethodPost, "/reload"), http.StatusOK)
+	if log := e.Log.String(); !strings.Contains(log, "configuration: ") || !strings.Contains(log, "expired") {
+		t.Errorf("no warning of the expired key: %s", log)
+	}
+}

@@ -82,7 +82,7 @@ func candidates() []string {
 func check(ctx context.Context, candidate string) string {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, candidate, "--version").Output() //nolint:gosec // the developer names the binary
+	out, err := exec.CommandContext(ctx, candidate, "--version").Output()
 	if err != nil {
 		return candidate + ": " + err.Error()
 	}
