@@ -89,6 +89,11 @@ type Ursula struct {
 	// and port. Requests go to no other address, whatever a node answers. All
 	// nodes belong to one cluster.
 	Nodes []string `yaml:"nodes" required:"true" eg:"[\"http://10.0.0.1:4437\"]" format:"node" list:"nonempty"`
+
+	// Raft groups of the cluster, as its own configuration says (`raft.group_count`).
+	// With it a redirect teaches the leader of all streams of a group; 0: of one
+	// stream at a time. A wrong number costs redirects, nothing else.
+	GroupCount int `yaml:"group_count" default:"0" eg:"16" min:"0" max:"65536"`
 }
 
 // Auth is the section for credentials; it has no keys in this version.

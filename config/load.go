@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -71,15 +72,38 @@ func Parse(name string, data []byte, o Options) (*Config, error) {
 	}
 	if len(d.problems) > 0 {
 		inFileOrder(d.problems)
-		return nil, &Invalid{Problems: d.problems}
+		return nil, &Invalid{Problems: capped(d.problems)}
 	}
 	c.remark(name, root)
 	return c, nil
 }
 
+// maxProblems bounds the problems that are told of one file: a wrong kind of file
+// has one in every line.
+const maxProblems = 100
+
+func capped(ps []Problem) []Problem {
+	if len(ps) <= maxProblems {
+		return ps
+	}
+	last := ps[maxProblems]
+	last.Path, last.Message = "", fmt.Sprintf("and %d more problems from here on", len(ps)-maxProblems)
+	return append(ps[:maxProblems:maxProblems], last)
+}
+
+var errNotRegular = errors.New("it is no regular file")
+
 // readBounded reads at most limit+1 bytes, so that the caller can tell a file
 // that is too large.
 func readBounded(path string, limit int64) ([]byte, error) {
+	// A pipe or a device could keep the reader waiting for ever, a reload too.
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, &fs.PathError{Op: "read", Path: path, Err: errNotRegular}
+	}
 	f, err := os.Open(path) //nolint:gosec // the operator names this file
 	if err != nil {
 		return nil, err

@@ -33,7 +33,6 @@ func Planned() []PlannedKey {
 		{"proxy_protocol", "remove it. Name the load balancer in trusted_proxies and have it send X-Forwarded-For"},
 		{"admin.pprof", "remove it. There are no profiles"},
 		{"log.sample", "remove it. Every request is logged"},
-		{"ursula.group_count", "remove it. Nodes are found by following the cluster's redirects"},
 		{"auth.token_lifetime", onlyKeys},
 		{"auth.issuers", "remove it. Tokens of other issuers are refused; clients use API keys"},
 		{"auth.sealing_key", onlyKeys},

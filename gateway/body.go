@@ -107,14 +107,16 @@ func (c *chain) readBody(next handler) handler {
 	}
 }
 
-// collect reads the body into memory that has been reserved before: as much as
-// was declared, or 1 MiB and then twice as much each time (facts U10, U11).
+// collect reads the body into memory that has been reserved before: 1 MiB at
+// first, then twice as much each time, and never more than was declared (facts
+// U10, U11). A declared length reserves nothing by itself: who declares much and
+// sends nothing would hold everybody's budget.
 func (c *chain) collect(s *Scope, r *http.Request, in *pacedReader, held *reservation) ([]byte, error) {
 	limit := s.Account.Limits.RequestBytes
-	room := r.ContentLength
-	if room < 0 {
-		room = min(smallBody, limit)
+	if r.ContentLength >= 0 {
+		limit = r.ContentLength // declaredSize has held it to the account's
 	}
+	room := min(smallBody, limit)
 	if err := c.reserve(r.Context(), held, room); err != nil {
 		return nil, err
 	}
@@ -194,7 +196,7 @@ func (c *chain) drain(s *Scope, r *http.Request) bool {
 		return false
 	}
 	whole := c.drop(s, r, limit, c.Pace.DrainStall)
-	s.bodyDone = true
+	s.bodyDone, s.bodyLeft = true, !whole
 	if !whole {
 		c.Metrics.Drained("cut")
 		return false
@@ -255,7 +257,7 @@ const maxLinger = 500 * time.Millisecond
 // on after the answer, under no deadline, and a client that withholds the body
 // would keep the connection for ever (H12).
 func (c *chain) leaveBody(s *Scope) {
-	if !s.bodyDone {
+	if !s.bodyDone || s.bodyLeft {
 		// Only a writer that no connection stands behind cannot set deadlines.
 		_ = http.NewResponseController(&s.answer).SetReadDeadline(time.Now().Add(min(maxLinger, c.Pace.DrainStall)))
 	}

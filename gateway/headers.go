@@ -55,7 +55,10 @@ func (c *chain) clean(res *http.Response) error {
 	if (res.StatusCode == http.StatusTooManyRequests || res.StatusCode == http.StatusServiceUnavailable) && h.Get("Retry-After") == "" {
 		h.Set("Retry-After", "1")
 	}
-	if id, err := c.Upstream.Identity(); err == nil {
+	// On HEAD a node says itself who it is, and knows best: it may have come back
+	// as another cluster's a moment ago.
+	told := res.Request.Method == http.MethodHead && len(h[upstream.ClusterIDHeader]) == 1 && len(h[upstream.ProtocolHeader]) == 1
+	if id, err := c.Upstream.Identity(); err == nil && !told {
 		h.Set(upstream.ProtocolHeader, id.Protocol)
 		h.Set(upstream.ClusterIDHeader, id.ClusterID)
 	}
@@ -79,13 +82,15 @@ func nodeOnly(name string) bool {
 	switch name {
 	case "Server", "Set-Cookie", "Set-Cookie2", "Via", "Warning", "X-Powered-By", "X-Served-By", "Server-Timing", "Proxy-Status",
 		"Location", "Content-Location", "Link", "Refresh", "Sourcemap", "X-Sourcemap",
-		"Expires", "Pragma", "Age", "Surrogate-Control", "Cdn-Cache-Control",
+		"Expires", "Pragma", "Age", "Surrogate-Control", "Edge-Control", "Timing-Allow-Origin",
 		"Alt-Svc", "Strict-Transport-Security", "Clear-Site-Data", "Www-Authenticate", "Service-Worker-Allowed",
 		"Nel", "Report-To", "Reporting-Endpoints", "Content-Security-Policy-Report-Only", "X-Sendfile":
 		return true
 	}
-	// A proxy in front of the gateway obeys X-Accel-*.
-	return strings.HasPrefix(name, "X-Ursula-") || strings.HasPrefix(name, "Access-Control-") || strings.HasPrefix(name, "X-Accel-")
+	// A proxy in front of the gateway obeys X-Accel-*, a CDN the Cache-Control of
+	// its own name (RFC 9213); '_' may be read as '-'.
+	return strings.HasPrefix(name, "X-Ursula-") || strings.HasPrefix(name, "Access-Control-") || strings.HasPrefix(name, "X-Accel-") ||
+		strings.HasSuffix(name, "-Cache-Control") || strings.Contains(name, "_")
 }
 
 // ownLimit makes Ursula-Max-Request-Bytes, where a node sent it, the smaller of

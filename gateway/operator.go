@@ -35,15 +35,24 @@ type OperatorOptions struct {
 // on the public one.
 func NewOperator(o OperatorOptions) http.Handler {
 	op := operator{o}
-	mux := http.NewServeMux()
-	mux.HandleFunc("/livez", only(http.MethodGet, op.live))
-	mux.HandleFunc("/readyz", only(http.MethodGet, op.ready))
-	mux.Handle("/metrics", op.guarded(only(http.MethodGet, o.Metrics.ServeHTTP)))
-	mux.Handle("/reload", op.guarded(only(http.MethodPost, op.reload)))
-	mux.Handle("/", op.guarded(func(w http.ResponseWriter, r *http.Request) {
+	// Paths are taken as they are: a mux would answer what it can clean with a
+	// redirect of its own, before anything is guarded.
+	routes := map[string]http.Handler{
+		"/livez":   only(http.MethodGet, op.live),
+		"/readyz":  only(http.MethodGet, op.ready),
+		"/metrics": op.guarded(only(http.MethodGet, o.Metrics.ServeHTTP)),
+		"/reload":  op.guarded(only(http.MethodPost, op.reload)),
+	}
+	unknown := op.guarded(func(w http.ResponseWriter, r *http.Request) {
 		say(w, r, refusal.Because(refusal.NotFound, "The operator's listener has /livez, /readyz, /metrics and POST /reload.", nil))
-	}))
-	return mux
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if h, ok := routes[r.URL.Path]; ok {
+			h.ServeHTTP(w, r)
+			return
+		}
+		unknown.ServeHTTP(w, r)
+	})
 }
 
 type operator struct{ OperatorOptions }

@@ -69,8 +69,11 @@ type nodes struct{ upstream Upstream }
 func (n nodes) RoundTrip(out *http.Request) (*http.Response, error) {
 	s := scopeOf(out.Context())
 	res, err := n.upstream.Send(out.WithContext(s.ctx), upstream.Meta{
-		Key:      streamKey(s.Route),
+		Path:     streamKey(s.Route),
 		Body:     s.body,
+		Read:     !s.Route.Operation.Writes(),
+		Keyed:    isKeyed(s.Route.Operation, out.Header),
+		Spread:   s.Route.Operation == ReadChunk,
 		CatchUp:  s.Route.Operation == Read && s.Route.Tail == NoTail && !s.Route.Leader,
 		LongPoll: s.Route.Tail == LongPoll,
 		Wait:     s.Route.Wait,
@@ -89,6 +92,12 @@ func (n nodes) RoundTrip(out *http.Request) (*http.Response, error) {
 // streamKey is the stream's path, which all its subresources share (facts L24).
 func streamKey(rt Route) string {
 	return rt.Path[:len("/")+len(rt.Account)+len("/s.")+len(rt.Stream)]
+}
+
+// isKeyed reports an append that is stored once however often it is sent: it has
+// all three producer headers, once each, in what goes to the node.
+func isKeyed(op Operation, h http.Header) bool {
+	return op == Append && len(h["Producer-Id"]) == 1 && len(h["Producer-Epoch"]) == 1 && len(h["Producer-Seq"]) == 1
 }
 
 // partsOf is how many staged parts a commit names; a malformed number counts as

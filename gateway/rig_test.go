@@ -138,7 +138,7 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if rg.Pool, err = upstream.New(upstream.Options{Nodes: nodes, Observer: metrics}); err != nil {
+	if rg.Pool, err = upstream.New(upstream.Options{Nodes: nodes, Observer: rigNodes{metrics}}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(rg.Pool.Close)
@@ -167,6 +167,12 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	}
 	return rg
 }
+
+// rigNodes counts what the pool sees; who logs it is the program's matter.
+type rigNodes struct{ *telemetry.Metrics }
+
+func (r rigNodes) NodeChanged(node, state string) { r.Node(node, state) }
+func (rigNodes) ClusterChanged(string)            {}
 
 func (rg *rig) listen(t testing.TB) {
 	t.Helper()

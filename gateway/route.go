@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -256,13 +257,32 @@ func (c *chain) route(next handler) handler {
 			return err
 		}
 		s.Route = rt
-		if _, ok := r.Header["Upgrade"]; ok {
-			return refusal.Because(refusal.InvalidRequest, "Upgrade is not offered here: send the request without it.", nil)
-		}
-		// A chunked body counts even when it is empty: a read has none (H21).
-		if r.ContentLength != 0 && !rt.Operation.Writes() {
-			return refusal.Because(refusal.InvalidRequest, "A read takes no body: send the request without one.", nil)
+		if err := checkFraming(rt, r); err != nil {
+			return err
 		}
 		return next(s, w, r)
 	}
+}
+
+// checkFraming refuses a message whose body could be read in two ways, or not at
+// all, by what net/http leaves to see of it.
+func checkFraming(rt Route, r *http.Request) error {
+	if _, ok := r.Header["Upgrade"]; ok {
+		return refusal.Because(refusal.InvalidRequest, "Upgrade is not offered here: send the request without it.", nil)
+	}
+	// A Transfer-Encoding in HTTP/1.0 is faulty framing (RFC 9112 §6.1), but
+	// net/http drops it unseen, and the body with it: an empty write would be
+	// stored in place of the one that was sent.
+	if rt.Operation.Writes() && !r.ProtoAtLeast(1, 1) {
+		return refusal.Because(refusal.InvalidRequest, "A write needs HTTP/1.1 or later (behind nginx: proxy_http_version 1.1).", nil)
+	}
+	// HTTP/2 requests may declare a length and end without it (RFC 9113 §8.1.1).
+	if length, ok := r.Header["Content-Length"]; ok && (len(length) != 1 || length[0] != strconv.FormatInt(r.ContentLength, 10)) {
+		return refusal.Because(refusal.InvalidRequest, "Content-Length is not the length of the body: send it once, as it is, or leave it out.", nil)
+	}
+	// A chunked body counts even when it is empty: a read has none (H21).
+	if r.ContentLength != 0 && !rt.Operation.Writes() {
+		return refusal.Because(refusal.InvalidRequest, "A read takes no body: send the request without one.", nil)
+	}
+	return nil
 }

@@ -34,6 +34,7 @@ type Scope struct {
 
 	body     []byte // whole, once readBody has passed
 	bodyDone bool   // nothing is left to drain: read whole, broken or none
+	bodyLeft bool   // a refused body was given up before its end
 	bytesIn  int64
 
 	answer  recorder

@@ -20,14 +20,15 @@ import (
 
 // up is a scripted node: a plain TCP server that keeps every byte it gets and
 // answers with whatever bytes its script writes, so that a node can be odd in
-// ways that no HTTP server is. Questions about its identity it answers itself,
-// and does not record.
+// ways that no HTTP server is. The pool's own questions, which come on connections
+// of their own, it answers itself, and does not record.
 type up struct {
 	URL string
 
 	script func(*upConn, *upRequest)
 	mu     sync.Mutex
-	conns  []*upConn
+	open   []*upConn // all, to be closed
+	conns  []*upConn // those of requests, by their numbers
 	reqs   []*upRequest
 	wait   sync.WaitGroup
 }
@@ -49,7 +50,8 @@ type upRequest struct {
 // upConn is one connection. Its script runs on the connection's own goroutine.
 type upConn struct {
 	net.Conn
-	id   int
+	id   int  // from 0; -1 = no request has come
+	own  bool // the pool's own questions come here
 	in   *bufio.Reader
 	raw  syncBuffer    // everything that was received
 	gone chan struct{} // closed once the gateway has ended the connection
@@ -71,7 +73,7 @@ func newUp(t testing.TB, script func(*upConn, *upRequest)) *up {
 	t.Cleanup(func() {
 		_ = l.Close()
 		u.mu.Lock()
-		for _, c := range u.conns {
+		for _, c := range u.open {
 			_ = c.Close()
 		}
 		u.mu.Unlock()
@@ -87,9 +89,9 @@ func (u *up) accept(l net.Listener) {
 			return
 		}
 		u.mu.Lock()
-		c := &upConn{Conn: conn, id: len(u.conns), gone: make(chan struct{})}
+		c := &upConn{Conn: conn, id: -1, gone: make(chan struct{})}
 		c.in = bufio.NewReader(io.TeeReader(conn, &c.raw))
-		u.conns = append(u.conns, c)
+		u.open = append(u.open, c)
 		u.mu.Unlock()
 		u.wait.Go(func() { u.serve(c) })
 	}
@@ -100,17 +102,33 @@ func (u *up) serve(c *upConn) {
 	defer func() { _ = c.Close() }()
 	for {
 		req, err := c.read()
-		if err != nil {
-			return
-		}
-		if strings.HasPrefix(req.Target, "/console/") {
+		if err == nil && (strings.HasPrefix(req.Target, "/console/") || req.Target == "/__ursula/live") {
+			c.own = true
 			c.say(upIdentity)
 			continue
 		}
-		u.mu.Lock()
-		u.reqs = append(u.reqs, req)
-		u.mu.Unlock()
+		u.record(c, req)
+		if err != nil {
+			return
+		}
 		u.script(c, req)
+	}
+}
+
+// record notes a request, and its connection with the first bytes of one.
+func (u *up) record(c *upConn, req *upRequest) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if c.own || req == nil && c.raw.String() == "" {
+		return
+	}
+	if c.id < 0 {
+		c.id = len(u.conns)
+		u.conns = append(u.conns, c)
+	}
+	if req != nil {
+		req.Conn = c.id
+		u.reqs = append(u.reqs, req)
 	}
 }
 
@@ -130,7 +148,7 @@ func (c *upConn) read() (*upRequest, error) {
 	}
 	req := &upRequest{
 		Head: head.String(), Method: r.Method, Target: r.RequestURI, Host: r.Host, Header: r.Header,
-		Conn: c.id, Framing: r.TransferEncoding, Length: r.ContentLength,
+		Framing: r.TransferEncoding, Length: r.ContentLength,
 	}
 	if r.ContentLength > 0 {
 		body := make([]byte, r.ContentLength)

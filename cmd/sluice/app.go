@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -31,6 +32,8 @@ type appOptions struct {
 	Config *config.Config
 	Log    *zap.Logger
 	Level  zap.AtomicLevel
+	// Lost is how many log lines were dropped; nil = none are.
+	Lost func() int64
 	// Load reads the configuration again, for a reload; nil = there is no file.
 	Load func() (*config.Config, error)
 	// Public and Admin are listeners that stand already; nil = listen as the
@@ -42,21 +45,24 @@ type appOptions struct {
 // App is the whole program: every part, built once, and the configuration in
 // force. Parts that hold state outlive a reload; the chain is built anew.
 type App struct {
-	log      *zap.Logger
-	level    zap.AtomicLevel
-	load     func() (*config.Config, error)
-	metrics  *telemetry.Metrics
-	registry *prometheus.Registry
-	pool     *upstream.Pool
-	limits   *ratelimit.Memory
-	gateway  *gateway.Gateway
-	keeper   *manage.Keeper
-	public   []net.Listener
-	admin    net.Listener
-	draining chan struct{}
-	started  *config.Config // at the start: what needs a restart is as it says
+	log       *zap.Logger
+	level     zap.AtomicLevel
+	load      func() (*config.Config, error)
+	metrics   *telemetry.Metrics
+	registry  *prometheus.Registry
+	pool      *upstream.Pool
+	limits    *ratelimit.Memory
+	gateway   *gateway.Gateway
+	keeper    *manage.Keeper
+	public    []net.Listener
+	admin     net.Listener
+	draining  chan struct{}
+	directory atomic.Pointer[memory.Directory] // in force
+	started   *config.Config                   // at the start: what needs a restart is as it says
 
-	mu     sync.Mutex     // guards a reload
+	reloading sync.Mutex // one reload at a time; held while the file is read
+
+	mu     sync.Mutex     // guards what is in force; never held over I/O
 	config *config.Config // in force
 	budget *gateway.BodyBudget
 }
@@ -75,20 +81,24 @@ func newApp(o appOptions) (*App, error) {
 	a.metrics.Loaded(time.Now())
 	a.warn(o.Config)
 	a.limits = ratelimit.NewMemory(ratelimit.MemoryOptions{Now: time.Now})
-	if a.pool, err = upstream.New(upstream.Options{Nodes: o.Config.Ursula.Nodes, Observer: a.metrics}); err != nil {
+	a.keeper = manage.NewKeeper(manage.KeeperOptions{Nodes: nodeClient{a}, Log: a.log})
+	if a.pool, err = upstream.New(upstream.Options{Nodes: o.Config.Ursula.Nodes, GroupCount: o.Config.Ursula.GroupCount, Observer: nodeWatcher{a}}); err != nil {
 		return nil, err
 	}
-	a.keeper = manage.NewKeeper(manage.KeeperOptions{Nodes: nodeClient{a.pool}, Log: a.log})
 	a.budget = gateway.NewBodyBudget(int64(o.Config.Limits.BodyBudget))
-	if err = errors.Join(a.gauges(), a.apply(o.Config), a.listen(o.Config)); err != nil {
+	if o.Lost == nil {
+		o.Lost = func() int64 { return 0 }
+	}
+	if err = errors.Join(a.gauges(o.Lost), a.apply(o.Config), a.listen(o.Config)); err != nil {
 		a.Close()
 		return nil, err
 	}
 	return a, nil
 }
 
-func (a *App) gauges() error {
+func (a *App) gauges(lost func() int64) error {
 	return errors.Join(
+		telemetry.CounterFunc(a.registry, "sluice_log_lines_dropped_total", func() float64 { return float64(lost()) }),
 		a.registry.Register(collectors.NewGoCollector()),
 		a.registry.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})),
 		telemetry.GaugeFunc(a.registry, "sluice_open_tails", func() float64 { return float64(a.limits.OpenTails()) }),
@@ -122,10 +132,11 @@ func (a *App) apply(c *config.Config) error {
 	if err != nil {
 		return err
 	}
-	if err := a.pool.SetNodes(c.Ursula.Nodes); err != nil {
+	if err := a.pool.SetNodes(c.Ursula.Nodes, c.Ursula.GroupCount); err != nil {
 		return err
 	}
 	// From here on nothing fails.
+	a.metrics.Nodes(nodesUp(a.pool.States()))
 	a.level.SetLevel(level)
 	if size := int64(c.Limits.BodyBudget); size != a.budget.Size() {
 		a.budget = gateway.NewBodyBudget(size)
@@ -149,16 +160,28 @@ func (a *App) apply(c *config.Config) error {
 	} else {
 		a.gateway.Swap(options)
 	}
-	a.keeper.Keep(directory.Streams())
+	a.directory.Store(directory)
+	a.recheck()
 	a.config = c
 	return nil
+}
+
+var errReloading = errors.New("a reload is under way already")
+
+// recheck has the keeper look again whether all declared streams exist.
+func (a *App) recheck() {
+	if d := a.directory.Load(); d != nil {
+		a.keeper.Keep(d.Streams())
+	}
 }
 
 // Reload reads the configuration again and puts it in force; on any error the
 // old one stays, whole. It returns the changed fields that need a restart.
 func (a *App) Reload(context.Context) ([]string, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	if !a.reloading.TryLock() {
+		return nil, errReloading
+	}
+	defer a.reloading.Unlock()
 	restart, err := a.reload() //nolint:contextcheck // what is applied lives on after the request that asked for it
 	a.metrics.Reloaded(err == nil, time.Now())
 	if err != nil {
@@ -179,6 +202,8 @@ func (a *App) reload() ([]string, error) {
 	}
 	a.warn(next)
 	restart := config.RestartOnly(a.started, next)
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	return restart, a.apply(next)
 }
 
@@ -197,23 +222,16 @@ func (a *App) missing() map[string]string {
 		missing["server"] = "shutting down"
 	default:
 	}
-	switch _, err := a.pool.Identity(); {
+	switch err := a.pool.Ready(); {
 	case errors.Is(err, upstream.ErrTwoClusters):
-		missing["nodes"] = upstream.ErrTwoClusters.Error()
+		missing["nodes"] = upstream.ErrTwoClusters.Error() // without the addresses in err
 	case err != nil:
-		missing["nodes"] = upstream.ErrNotIdentified.Error()
+		missing["nodes"] = err.Error()
 	}
 	if n := a.keeper.Pending(); n > 0 {
 		missing["declared_streams"] = fmt.Sprintf("%d not looked at yet", n)
 	}
 	return missing
-}
-
-// nodeClient lets the keeper speak to the cluster through the pool.
-type nodeClient struct{ pool *upstream.Pool }
-
-func (n nodeClient) Do(r *http.Request) (*http.Response, error) {
-	return n.pool.Send(r, upstream.Meta{Key: r.URL.Path})
 }
 
 func (a *App) listen(c *config.Config) error {

@@ -124,10 +124,12 @@ func runDev(ctx context.Context, v devValues, public net.Listener, env environme
 		return fmt.Errorf("these flags make no configuration: %w", err)
 	}
 	level := zap.NewAtomicLevel()
-	log := telemetry.NewLogger(env.err, level)
+	lines := telemetry.NewQueue(env.err)
+	defer lines.Close()
+	log := telemetry.NewLogger(lines, level)
 	defer zap.RedirectStdLog(log)()
 	//nolint:contextcheck // an App ends with Close
-	app, err := newApp(appOptions{Config: c, Log: log, Level: level, Public: []net.Listener{public}})
+	app, err := newApp(appOptions{Config: c, Log: log, Level: level, Lost: lines.Dropped, Public: []net.Listener{public}})
 	if err != nil {
 		return err
 	}

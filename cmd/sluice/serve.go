@@ -44,11 +44,13 @@ func serve(ctx context.Context, path string, env environment) error {
 		return explain(env, err)
 	}
 	level := zap.NewAtomicLevel()
-	log := telemetry.NewLogger(env.err, level)
+	lines := telemetry.NewQueue(env.err)
+	defer lines.Close()
+	log := telemetry.NewLogger(lines, level)
 	// What libraries write to the standard logger becomes lines like all others.
 	defer zap.RedirectStdLog(log)()
 	//nolint:contextcheck // an App ends with Close
-	app, err := newApp(appOptions{Config: c, Log: log, Level: level, Load: load})
+	app, err := newApp(appOptions{Config: c, Log: log, Level: level, Lost: lines.Dropped, Load: load})
 	if err != nil {
 		return err
 	}
@@ -67,6 +69,8 @@ func (a *App) addresses() []string {
 
 // serveUntilSignalled serves until ctx ends or the process is told to stop.
 func (a *App) serveUntilSignalled(ctx context.Context) error {
+	// A log whose reader is gone must not end the process.
+	signal.Ignore(syscall.SIGPIPE)
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
@@ -76,6 +80,10 @@ func (a *App) serveUntilSignalled(ctx context.Context) error {
 	defer cutNow()
 	done := make(chan error, 1)
 	go func() { done <- a.Serve(running, cut) }()
+	// Apart from the signals, so that a file that cannot be read in time does not
+	// keep the process from being stopped.
+	reloads := make(chan struct{}, 1)
+	go a.reloadEach(running, reloads)
 	for {
 		select {
 		case err := <-done:
@@ -83,12 +91,27 @@ func (a *App) serveUntilSignalled(ctx context.Context) error {
 		case s := <-signals:
 			switch {
 			case s == syscall.SIGHUP:
-				_, _ = a.Reload(running) // it has logged the outcome
+				select {
+				case reloads <- struct{}{}:
+				default: // one is waiting already, and will read the same file
+				}
 			case running.Err() == nil:
 				stop()
 			default:
 				cutNow()
 			}
+		}
+	}
+}
+
+// reloadEach reloads once for each request of a channel, until ctx ends.
+func (a *App) reloadEach(ctx context.Context, requests <-chan struct{}) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-requests:
+			_, _ = a.Reload(ctx) // it has logged the outcome
 		}
 	}
 }

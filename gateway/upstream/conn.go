@@ -15,6 +15,11 @@ var errUnasked = errors.New("bytes of a node that nobody asked for")
 // the last answer: a node that sends too much would answer somebody else's
 // request with them (U05). It also tells whether anything of a request was
 // written at all.
+//
+// What a node sends unasked after its connection has been given on cannot be
+// told from an answer in HTTP/1.1; nor can TLS be watched, since it reads when
+// nobody asks. A node that does so is broken; this holds what came with, or right
+// behind, the last answer.
 type watchedConn struct {
 	net.Conn
 
@@ -28,9 +33,7 @@ type watchedConn struct {
 
 var _ net.Conn = (*watchedConn)(nil)
 
-type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
-
-func watched(dial dialFunc) dialFunc {
+func watched(dial DialFunc) DialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
 		if err != nil {

@@ -1,128 +1,15 @@
 package upstream
 
 import (
-	"context"
-	"errors"
 	"io"
-	"net"
 	"net/http"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
-// pipes is a network in memory for tests in a bubble of testing/synctest, where
-// a real one would keep the clock from moving.
-type pipes struct {
-	nodes map[string]*pipeNode // by host; not changed once the pool has it
-}
-
-type pipeNode struct {
-	d     *double
-	conns chan net.Conn
-	done  chan struct{}
-	dial  atomic.Int64 // how long a connection takes, in ns; more than ConnectTimeout = none
-}
-
-func (n *pipeNode) Accept() (net.Conn, error) {
-	select {
-	case c := <-n.conns:
-		return c, nil
-	case <-n.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (n *pipeNode) Close() error   { return nil }
-func (n *pipeNode) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)} }
-
-// newPipes makes a pool over in-memory nodes a, b, c, …, one for each handler,
-// and asks the first of them first.
-func newPipes(t *testing.T, handlers ...http.HandlerFunc) (*Pool, []*pipeNode) {
-	t.Helper()
-	ps := &pipes{nodes: map[string]*pipeNode{}}
-	urls := make([]string, len(handlers))
-	nodes := make([]*pipeNode, len(handlers))
-	for i, h := range handlers {
-		host := string(rune('a'+i)) + ":1"
-		n := &pipeNode{d: &double{id: i}, conns: make(chan net.Conn), done: make(chan struct{})}
-		nodes[i], ps.nodes[host], urls[i] = n, n, "http://"+host
-		server := &http.Server{Handler: n.d.handler(h), ReadHeaderTimeout: time.Hour}
-		served := make(chan struct{})
-		go func() {
-			defer close(served)
-			_ = server.Serve(n)
-		}()
-		t.Cleanup(func() {
-			close(n.done)
-			_ = server.Close()
-			<-served
-		})
-	}
-	p, err := New(Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.transport.DialContext = watched(ps.dial)
-	if err := p.SetNodes(urls); err != nil {
-		t.Fatal(err)
-	}
-	p.firstIs(0, len(urls))
-	t.Cleanup(p.Close)
-	return p, nodes
-}
-
-func (ps *pipes) dial(ctx context.Context, _, address string) (net.Conn, error) {
-	n := ps.nodes[address]
-	takes := time.Duration(n.dial.Load())
-	timer := time.NewTimer(min(takes, ConnectTimeout))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	if takes > ConnectTimeout {
-		return nil, errors.New("dial: i/o timeout")
-	}
-	mine, theirs := net.Pipe()
-	select {
-	case n.conns <- theirs:
-		return mine, nil
-	case <-n.done:
-		return nil, errors.New("connection refused")
-	}
-}
-
-// after answers 200 once d has passed; silent never answers.
-func after(d time.Duration, then http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-			then(w, r)
-		case <-r.Context().Done():
-		}
-	}
-}
-
-func ok(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }
-
-func silent(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
-
-func to(host string) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) { redirect(w, "http://"+host+":1"+r.RequestURI, true) }
-}
-
-func search(w http.ResponseWriter, r *http.Request) {
-	redirect(w, "http://elsewhere:1"+r.RequestURI, true)
-}
-
-// Rows R10, R12, R15, L9, L19, L21 of facts §13, and the head's time in each.
+// Rows R10, R12, R15 and L21 of facts §13, and the head's time in each.
 func TestRedirectDeadlines(t *testing.T) {
 	const none = Kind(-1)
 	tests := []struct {
@@ -137,7 +24,7 @@ func TestRedirectDeadlines(t *testing.T) {
 		{"R10 a hop under way finishes", []http.HandlerFunc{to("b"), after(4900*time.Millisecond, to("c")), after(4900*time.Millisecond, ok)}, none, 9800 * time.Millisecond, []int{1, 1, 1}},
 		{"R12 leader hop silent", []http.HandlerFunc{to("b"), silent, ok}, TimedOut, HeaderTimeout, []int{1, 1, 0}},
 		{"R15 search hop silent", []http.HandlerFunc{search, silent, ok}, TimedOut, HeaderTimeout, []int{1, 1, 0}},
-		{"L21 first hop silent", []http.HandlerFunc{silent, ok}, TimedOut, HeaderTimeout, []int{1, 0}},
+		{"facts L21 first hop silent", []http.HandlerFunc{silent, ok}, TimedOut, HeaderTimeout, []int{1, 0}},
 		{"a slow node is waited for", []http.HandlerFunc{after(4900*time.Millisecond, ok), ok}, none, 4900 * time.Millisecond, []int{1, 0}},
 	}
 	for _, tt := range tests {
@@ -146,7 +33,7 @@ func TestRedirectDeadlines(t *testing.T) {
 				p, nodes := newPipes(t, tt.nodes...)
 				synctest.Wait()
 				start := time.Now()
-				res, err := p.send(t.Context(), http.MethodPost, streamPath, Meta{Key: streamPath, Body: []byte("x")})
+				res, err := p.send(t.Context(), http.MethodPost, streamPath, Meta{Path: streamPath, Body: []byte("x")})
 				if got := time.Since(start).Round(time.Millisecond); got != tt.took {
 					t.Errorf("took %s, want %s", got, tt.took)
 				}
@@ -261,7 +148,7 @@ func TestBodiesHaveNoTimeout(t *testing.T) {
 				after(time.Minute, func(http.ResponseWriter, *http.Request) {})(w, r)
 			}
 		})
-		res, err := p.send(t.Context(), http.MethodGet, streamPath, Meta{})
+		res, err := p.send(t.Context(), http.MethodGet, streamPath, Meta{Read: true})
 		if err != nil || strings.Count(res.Text, "event") != 100 {
 			t.Errorf("%d events of 100, error %v", strings.Count(res.Text, "event"), err)
 		}
@@ -322,62 +209,5 @@ func TestRedirectWithoutEnd(t *testing.T) {
 		if got := time.Since(start); got > time.Second {
 			t.Errorf("took %s, want a second at the most", got)
 		}
-	})
-}
-
-// A node that comes back as another cluster's is noticed.
-func TestIdentityIsAskedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		cluster := "one"
-		set := func(id string) {
-			mu.Lock()
-			defer mu.Unlock()
-			cluster = id
-		}
-		n := &pipeNode{conns: make(chan net.Conn), done: make(chan struct{})}
-		server := &http.Server{ReadHeaderTimeout: time.Hour, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			mu.Lock()
-			defer mu.Unlock()
-			if cluster == "" {
-				w.WriteHeader(http.StatusServiceUnavailable)
-				return
-			}
-			w.Header().Set(ProtocolHeader, "11")
-			w.Header().Set(ClusterIDHeader, cluster)
-			w.WriteHeader(http.StatusNotFound)
-		})}
-		served := make(chan struct{})
-		go func() {
-			defer close(served)
-			_ = server.Serve(n)
-		}()
-		p, err := New(Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		p.transport.DialContext = watched((&pipes{nodes: map[string]*pipeNode{"a:1": n}}).dial)
-		set("") // a node that does not tell is asked again soon
-		if err := p.SetNodes([]string{"http://a:1"}); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(identifyEvery / 2)
-		if _, err := p.Identity(); !errors.Is(err, ErrNotIdentified) {
-			t.Errorf("a node that does not tell: %v", err)
-		}
-		set("one")
-		time.Sleep(identifyEvery)
-		if id, _ := p.Identity(); id.ClusterID != "one" {
-			t.Errorf("identity %+v, want one", id)
-		}
-		set("two")
-		time.Sleep(recheckEvery)
-		if id, _ := p.Identity(); id.ClusterID != "two" {
-			t.Errorf("identity %+v after the node came back as two", id)
-		}
-		p.Close()
-		close(n.done)
-		_ = server.Close()
-		<-served
 	})
 }

@@ -8,6 +8,8 @@
 // How long each rule takes: a connection that is refused moves on at once, one
 // that is not answered after ConnectTimeout; a response head is awaited for
 // HeaderTimeout and what a body's size or a long-poll's wait adds (timeout.go);
-// redirects are followed for three hops, none begun later than five seconds
-// after the first.
+// a node that stops answering is ejected within 1.75 s and is back with its
+// first answer (probe.go); redirects are followed for three hops, none begun
+// later than five seconds after the first (redirect.go); what goes out again is
+// one table (retry.go).
 package upstream

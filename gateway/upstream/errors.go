@@ -58,12 +58,16 @@ func (e *Error) Unwrap() error { return e.Err }
 
 var (
 	errHeaderTimeout  = errors.New("no response head in time")
-	errStale          = errors.New("kept connections had ended")
+	errKept           = errors.New("a kept connection had ended")
 	errUnexpected1xx  = errors.New("node switched protocols unasked")
 	errRedirectStatus = errors.New("node answered with a redirect that Ursula does not send")
+	errStatus         = errors.New("node answered with a status that HTTP does not have")
 	errRedirects      = errors.New("redirects lead to no node that can be used")
+	errRepeatRefused  = errors.New("the repetition was refused, which says nothing of the first")
 	// ErrNotIdentified says that no node has told its cluster's id yet.
 	ErrNotIdentified = errors.New("no node has answered yet")
 	// ErrTwoClusters says that the configured nodes belong to different clusters.
 	ErrTwoClusters = errors.New("nodes belong to different clusters")
+	// ErrNoneAnswers says that every node is ejected.
+	ErrNoneAnswers = errors.New("no node answers")
 )

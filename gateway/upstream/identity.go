@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"sync"
-	"time"
 )
 
 // Identity is what the nodes of a cluster say of themselves on HEAD answers
@@ -22,14 +21,8 @@ const (
 	ClusterIDHeader = "Ursula-Cluster-Id"
 )
 
-const (
-	// identityPath is a stream that cannot exist: "console" is no account id.
-	identityPath = "/console/s.identity"
-	// identifyEvery is the pause between questions to a node that has not told
-	// its identity yet, recheckEvery to one that has.
-	identifyEvery = 250 * time.Millisecond
-	recheckEvery  = 10 * time.Second
-)
+// identityPath is a stream that cannot exist: "console" is no account id.
+const identityPath = "/console/s.identity"
 
 // identities holds what each node said last.
 type identities struct {
@@ -39,24 +32,27 @@ type identities struct {
 	// none has, or when they differ.
 	agreed Identity
 	err    error
+	told   string // the id that was agreed upon and told last
 }
 
 // set notes what a node said, unless ctx has ended: a node that was removed
-// while it answered has no say any more.
-func (i *identities) set(ctx context.Context, n *node, id Identity) {
+// while it answered has no say any more. It returns the id of the cluster when
+// that is agreed upon and another than before.
+func (i *identities) set(ctx context.Context, n *node, id Identity) (changed string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if ctx.Err() != nil {
-		return
+		return ""
 	}
 	if i.byNode == nil {
 		i.byNode = make(map[*node]Identity)
 	}
 	i.byNode[n] = id
-	i.settle()
+	return i.settle()
 }
 
-func (i *identities) keep(nodes []*node) {
+// keep forgets what nodes that are not among nodes said. It returns what set does.
+func (i *identities) keep(nodes []*node) (changed string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for n := range i.byNode {
@@ -64,10 +60,11 @@ func (i *identities) keep(nodes []*node) {
 			delete(i.byNode, n)
 		}
 	}
-	i.settle()
+	return i.settle()
 }
 
-func (i *identities) settle() {
+// settle works out agreed, and returns its id when that is news.
+func (i *identities) settle() (changed string) {
 	i.agreed, i.err = Identity{}, ErrNotIdentified
 	for n, id := range i.byNode {
 		switch {
@@ -75,9 +72,14 @@ func (i *identities) settle() {
 			i.agreed, i.err = id, nil
 		case i.agreed.ClusterID != id.ClusterID:
 			i.agreed, i.err = Identity{}, fmt.Errorf("%w: one is %q, %s is %q", ErrTwoClusters, i.agreed.ClusterID, n.base, id.ClusterID)
-			return
+			return ""
 		}
 	}
+	if i.err != nil || i.agreed.ClusterID == i.told {
+		return ""
+	}
+	i.told = i.agreed.ClusterID
+	return i.told
 }
 
 func (i *identities) get() (Identity, error) {
@@ -86,22 +88,14 @@ func (i *identities) get() (Identity, error) {
 	return i.agreed, i.err
 }
 
-// identify asks the node who it is until ctx ends: often until it has told,
-// seldom afterwards, since a node may come back as another cluster's.
-func (p *Pool) identify(ctx context.Context, n *node) {
-	for {
-		pause := identifyEvery
-		if id, err := p.askIdentity(ctx, n); err == nil {
-			p.identities.set(ctx, n, id)
-			pause = recheckEvery
-		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-timer.C:
-		}
+// identified notes what a node said of itself and tells when that is news.
+func (p *Pool) identified(ctx context.Context, n *node, id Identity) {
+	p.tell(p.identities.set(ctx, n, id))
+}
+
+func (p *Pool) tell(changed string) {
+	if changed != "" {
+		p.observer.ClusterChanged(changed)
 	}
 }
 
@@ -112,7 +106,7 @@ func (p *Pool) askIdentity(ctx context.Context, n *node) (Identity, error) {
 	if err != nil {
 		return Identity{}, err
 	}
-	res, err := p.transport.RoundTrip(req)
+	res, err := p.prober.RoundTrip(req)
 	if err != nil {
 		return Identity{}, err
 	}

@@ -31,7 +31,7 @@ func TestLeaderIsLearned(t *testing.T) {
 			urls, order, _ := fleet(t, strings.Fields(tt.nodes)...)
 			p := newPool(t, urls...)
 			p.firstIs(0, len(urls))
-			m := Meta{Key: streamPath, Body: []byte("x")}
+			m := Meta{Path: streamPath, Body: []byte("x")}
 			_, _ = p.send(t.Context(), http.MethodPost, streamPath, m)
 			asked := len(order())
 			p.firstIs(1, len(urls))
@@ -45,7 +45,7 @@ func TestLeaderIsLearned(t *testing.T) {
 			}
 			p.firstIs(1, len(urls))
 			asked = len(order())
-			_, _ = p.send(t.Context(), http.MethodPost, "/acme/s.other", Meta{Key: "/acme/s.other", Body: []byte("x")})
+			_, _ = p.send(t.Context(), http.MethodPost, "/acme/s.other", Meta{Path: "/acme/s.other", Body: []byte("x")})
 			if got := order()[asked]; got != 1 {
 				t.Errorf("another stream's request went to node %d, want 1", got)
 			}
@@ -74,10 +74,10 @@ func TestLeaderIsForgotten(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			urls, _, _ := fleet(t, strings.Fields(tt.nodes)...)
-			p := newPool(t, urls...)
+			p := newBlindPool(t, urls...)
 			nodes := *p.nodes.Load()
 			p.leaders.learn(key, nodes[0])
-			res, err := p.send(t.Context(), http.MethodPost, key, Meta{Key: key, Body: []byte("x")})
+			res, err := p.send(t.Context(), http.MethodPost, key, Meta{Path: key, Body: []byte("x")})
 			switch {
 			case tt.status == 0:
 				wantKind(t, err, Failed)
@@ -97,7 +97,7 @@ func TestLeaderCacheIsBounded(t *testing.T) {
 	n := (*p.nodes.Load())[0]
 	for i := range 3*maxLeaders + 7 {
 		p.leaders.learn(fmt.Sprint("/acme/s.", i), n)
-		if got := len(p.leaders.byPath); got > maxLeaders {
+		if got := len(p.leaders.byKey); got > maxLeaders {
 			t.Fatalf("%d routes after %d streams, want %d at the most", got, i+1, maxLeaders)
 		}
 	}
@@ -125,7 +125,7 @@ func TestNothingIsSentTwice(t *testing.T) {
 					c.Node(i).SetFault(fault)
 				}
 				c.ResetRequests()
-				_, err := p.send(t.Context(), method, streamPath+"/snapshot/0", Meta{Key: streamPath, Body: []byte("once")}, "Content-Type", "text/plain")
+				_, err := p.send(t.Context(), method, streamPath+"/snapshot/0", Meta{Path: streamPath, Body: []byte("once")}, "Content-Type", "text/plain")
 				var own *Error
 				if errors.As(err, &own) && own.Kind != Failed {
 					t.Errorf("error %v, want kind failed: the outcome is unknown", err)
@@ -160,26 +160,26 @@ func TestCatchUpReads(t *testing.T) {
 		m      Meta
 		target string
 	}{
-		{"one node", 1, "?offset=-1", Meta{CatchUp: true}, "?offset=-1"},
-		{"one node, bare ?", 1, "?", Meta{CatchUp: true}, "?"},
-		{"three nodes", 3, "?offset=-1", Meta{CatchUp: true}, "?offset=-1&consistency=leader"},
-		{"three nodes, no query", 3, "", Meta{CatchUp: true}, "?consistency=leader"},
-		{"three nodes, bare ?", 3, "?", Meta{CatchUp: true}, "?consistency=leader"},
-		{"three nodes, open end", 3, "?offset=-1&", Meta{CatchUp: true}, "?offset=-1&consistency=leader"},
-		{"three nodes, order and unknown ones kept", 3, "?b=%2B&a=1&offset=-1", Meta{CatchUp: true}, "?b=%2B&a=1&offset=-1&consistency=leader"},
-		{"three nodes, not a catch-up read", 3, "?offset=-1", Meta{}, "?offset=-1"},
+		{"one node", 1, "?offset=-1", Meta{Read: true, CatchUp: true}, "?offset=-1"},
+		{"one node, bare ?", 1, "?", Meta{Read: true, CatchUp: true}, "?"},
+		{"three nodes", 3, "?offset=-1", Meta{Read: true, CatchUp: true}, "?offset=-1&consistency=leader"},
+		{"three nodes, no query", 3, "", Meta{Read: true, CatchUp: true}, "?consistency=leader"},
+		{"three nodes, bare ?", 3, "?", Meta{Read: true, CatchUp: true}, "?consistency=leader"},
+		{"three nodes, open end", 3, "?offset=-1&", Meta{Read: true, CatchUp: true}, "?offset=-1&consistency=leader"},
+		{"three nodes, order and unknown ones kept", 3, "?b=%2B&a=1&offset=-1", Meta{Read: true, CatchUp: true}, "?b=%2B&a=1&offset=-1&consistency=leader"},
+		{"three nodes, not a catch-up read", 3, "?offset=-1", Meta{Read: true}, "?offset=-1"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCluster(t, tt.nodes)
 			p := newPool(t, c.URLs()...)
-			p.mustSend(t, http.MethodPost, streamPath, Meta{Key: streamPath, Body: []byte("a")}, "Content-Type", "text/plain")
+			p.mustSend(t, http.MethodPost, streamPath, Meta{Path: streamPath, Body: []byte("a")}, "Content-Type", "text/plain")
 			waitIdentity(t, p)
 			for first := range tt.nodes {
 				p.leaders.keep(nil)
 				p.firstIs(first, tt.nodes)
 				c.ResetRequests()
-				tt.m.Key = streamPath
+				tt.m.Path = streamPath
 				res := p.mustSend(t, http.MethodGet, streamPath+tt.query, tt.m)
 				if res.StatusCode != http.StatusOK || res.Text != "a" {
 					t.Fatalf("node %d: %d %q", first, res.StatusCode, res.Text)

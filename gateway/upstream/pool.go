@@ -2,7 +2,7 @@ package upstream
 
 import (
 	"context"
-	"errors"
+	"math/rand/v2"
 	"net/http"
 	"strings"
 	"sync"
@@ -12,43 +12,47 @@ import (
 
 // Meta is what the pool is told of a request beside the request itself.
 type Meta struct {
-	Key      string        // the stream's path: requests of one key share a leader
+	Path     string        // the stream's path, "/bucket/stream": what its leader is known by
 	Body     []byte        // the whole body, kept until the answer's head has come
+	Read     bool          // GET or HEAD: repeating it has no effect
+	Keyed    bool          // an append with all three producer headers: stored once
 	CatchUp  bool          // a read that must say Stream-Up-To-Date (design §8)
+	Spread   bool          // an immutable read that any node answers: it goes to all of them in turn
 	LongPoll bool          // a live=long-poll read
 	Wait     time.Duration // its timeout_ms; 0 when absent or unreadable
 	Parts    int           // staged parts that the request commits
 }
 
-// Observer is told of every exchange with a node. Implementations must be safe
-// for concurrent use and must not block.
+// Observer is told what happens at the nodes. Implementations must be safe for
+// concurrent use and must not block.
 type Observer interface {
 	// Exchanged is called once an attempt has a head, or has ended without one;
 	// outcome is the status' class ("2xx"), a Kind's name, or "client_closed".
 	Exchanged(node, outcome string)
+	// NodeChanged is called when a node is ejected ("stopped", "silent") or is
+	// back ("up").
+	NodeChanged(node, state string)
+	// ClusterChanged is called when the nodes agree on a cluster's id, and it is
+	// not the one that was known before.
+	ClusterChanged(id string)
 }
 
 // Options configure a Pool.
 type Options struct {
-	Nodes    []string // base URLs, http or https, without a path
-	Observer Observer // nil = nobody
-}
-
-// node is one Ursula server. Nodes are kept by address over configuration
-// changes, so that what is known of them outlives a reload.
-type node struct {
-	base   string // scheme://host[:port], no trailing slash
-	scheme string
-	host   string
-	cancel context.CancelFunc
+	Nodes      []string // base URLs, http or https, without a path
+	GroupCount int      // Raft groups of the cluster; 0 = not known
+	Observer   Observer // nil = nobody
+	Dial       DialFunc // nil = TCP
 }
 
 // Pool sends requests to the nodes. It is safe for concurrent use. Close ends
 // its goroutines.
 type Pool struct {
 	transport  *http.Transport
+	prober     *http.Transport
 	observer   Observer
 	nodes      atomic.Pointer[[]*node]
+	groups     atomic.Pointer[groupKeys]
 	next       atomic.Uint64
 	leaders    leaders
 	identities identities
@@ -59,16 +63,22 @@ type Pool struct {
 	wait   sync.WaitGroup
 }
 
-// New makes a pool and begins to ask its nodes who they are. The error names a
-// node whose URL is not one.
+// New makes a pool and begins to probe its nodes. The error names a node whose
+// URL is not one.
 func New(o Options) (*Pool, error) {
+	dial := o.Dial
+	if dial == nil {
+		dial = defaultDial()
+	}
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &Pool{transport: newTransport(), observer: o.Observer, ctx: ctx, cancel: cancel}
+	p := &Pool{transport: newTransport(dial), prober: newProber(dial), observer: o.Observer, ctx: ctx, cancel: cancel}
 	if p.observer == nil {
 		p.observer = nobody{}
 	}
 	p.nodes.Store(&[]*node{})
-	if err := p.SetNodes(o.Nodes); err != nil {
+	// Several gateways that start together do not all begin at the same node.
+	p.next.Store(rand.Uint64() >> 1)
+	if err := p.SetNodes(o.Nodes, o.GroupCount); err != nil {
 		cancel()
 		return nil, err
 	}
@@ -77,11 +87,14 @@ func New(o Options) (*Pool, error) {
 
 type nobody struct{}
 
-func (nobody) Exchanged(string, string) {}
+func (nobody) Exchanged(string, string)   {}
+func (nobody) NodeChanged(string, string) {}
+func (nobody) ClusterChanged(string)      {}
 
-// SetNodes replaces the nodes. What is known of those that stay is kept, and
-// requests under way go on. On an error nothing changes.
-func (p *Pool) SetNodes(bases []string) error {
+// SetNodes replaces the nodes and the number of Raft groups. What is known of
+// nodes that stay is kept, and requests under way go on. On an error nothing
+// changes.
+func (p *Pool) SetNodes(bases []string, groupCount int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	old := *p.nodes.Load()
@@ -99,6 +112,8 @@ func (p *Pool) SetNodes(bases []string) error {
 		}
 		next = append(next, n)
 	}
+	groups := newGroupKeys(groupCount)
+	p.groups.Store(&groups)
 	p.nodes.Store(&next)
 	// Before what they said is forgotten, so that none says it again.
 	for _, n := range old {
@@ -107,11 +122,11 @@ func (p *Pool) SetNodes(bases []string) error {
 		}
 	}
 	p.leaders.keep(next)
-	p.identities.keep(next)
+	p.tell(p.identities.keep(next))
 	for _, n := range fresh {
 		var ctx context.Context
 		ctx, n.cancel = context.WithCancel(p.ctx)
-		p.wait.Go(func() { p.identify(ctx, n) })
+		p.wait.Go(func() { p.watch(ctx, n) })
 	}
 	return nil
 }
@@ -133,6 +148,7 @@ func (p *Pool) Close() {
 	p.mu.Unlock()
 	p.wait.Wait()
 	p.transport.CloseIdleConnections()
+	p.prober.CloseIdleConnections()
 }
 
 // Identity is what the nodes say of themselves; ErrNotIdentified or
@@ -142,6 +158,30 @@ func (p *Pool) Identity() (Identity, error) {
 		return Identity{}, &Error{Kind: NoUpstream}
 	}
 	return p.identities.get()
+}
+
+// Ready reports whether requests can be served: the nodes agree on who they are,
+// and one at least answers. Its errors are Identity's, and ErrNoneAnswers.
+func (p *Pool) Ready() error {
+	if _, err := p.Identity(); err != nil {
+		return err
+	}
+	for _, n := range *p.nodes.Load() {
+		if n.up() {
+			return nil
+		}
+	}
+	return ErrNoneAnswers
+}
+
+// States tells each node's state, by its host and port.
+func (p *Pool) States() map[string]State {
+	nodes := *p.nodes.Load()
+	states := make(map[string]State, len(nodes))
+	for _, n := range nodes {
+		states[n.host] = State(n.state.Load())
+	}
+	return states
 }
 
 // Send sends the request to the node that can answer it, follows internal
@@ -155,110 +195,24 @@ func (p *Pool) Send(req *http.Request, m Meta) (*http.Response, error) {
 	if len(nodes) == 0 {
 		return nil, &Error{Kind: NoUpstream}
 	}
-	w := walk{pool: p, nodes: nodes, meta: m}
+	w := walk{pool: p, nodes: nodes, meta: m, class: classOf(m), key: p.groups.Load().of(m.Path)}
 	return w.run(req)
 }
 
-// first chooses the node that is asked first: the stream's leader where one was
-// learned, else the next in turn.
-func (p *Pool) first(nodes []*node, key string) *node {
-	if n := p.leaders.get(key); n != nil && contains(nodes, n) {
-		return n
-	}
-	return nodes[p.next.Add(1)%uint64(len(nodes))]
-}
-
-// walk is the way of one request over the nodes.
-type walk struct {
-	pool       *Pool
-	nodes      []*node
-	meta       Meta
-	tried      []*node
-	redirected time.Time // of the first redirect; zero before it
-	hops       int
-}
-
-func (w *walk) run(req *http.Request) (*http.Response, error) {
-	at := attempt{node: w.pool.first(w.nodes, w.meta.Key)}
-	for {
-		w.tried = append(w.tried, at.node)
-		res, err := w.pool.exchange(req, w.meta, &at, len(w.nodes) > 1)
-		if ctxErr := req.Context().Err(); err != nil && ctxErr != nil {
-			return nil, ctxErr
-		}
-		var next attempt
-		switch {
-		case err != nil:
-			if next, err = w.afterError(at, err); err != nil {
-				return nil, err
+// first chooses the node that is asked first: the leader where one was learned,
+// else the next in turn of those that answer. A route to a node that is out is
+// dropped while others are not (facts L16, L17).
+func (p *Pool) first(nodes []*node, key string, m Meta) *node {
+	up := alive(nodes)
+	if !m.Spread {
+		if n := p.leaders.get(key); n != nil && contains(nodes, n) {
+			if contains(up, n) {
+				return n
 			}
-		case isRedirect(res):
-			if next, err = w.afterRedirect(at, res); err != nil {
-				return nil, err
-			}
-		case isForeignRedirect(res):
-			discard(res)
-			return nil, &Error{Kind: Failed, Node: at.node.base, Err: errRedirectStatus}
-		default:
-			w.settle(at.node, res)
-			return res, nil
-		}
-		at = next
-	}
-}
-
-// settle learns from an answer: a success after a redirect names the leader, a
-// 503 that asks to come back says that it is none any more.
-func (w *walk) settle(n *node, res *http.Response) {
-	switch {
-	case res.StatusCode < 300 && !w.redirected.IsZero():
-		w.pool.leaders.learn(w.meta.Key, n)
-	case res.StatusCode == http.StatusServiceUnavailable && res.Header.Get("Retry-After") != "":
-		w.pool.leaders.drop(w.meta.Key, n)
-	}
-}
-
-func (w *walk) afterError(at attempt, cause error) (attempt, error) {
-	w.pool.leaders.drop(w.meta.Key, at.node)
-	v, kind := judge(at)
-	if errors.Is(cause, errHeaderTimeout) && at.connected {
-		kind = TimedOut
-	}
-	if v == tryNext && w.mayHop() {
-		if n := nextUntried(w.nodes, at.node, w.tried); n != nil {
-			if !w.redirected.IsZero() {
-				w.hops++
-			}
-			return attempt{node: n}, nil
+			p.leaders.drop(key, n)
 		}
 	}
-	return attempt{}, &Error{Kind: kind, Node: at.node.base, Err: cause}
-}
-
-func (w *walk) afterRedirect(at attempt, res *http.Response) (attempt, error) {
-	location, named := res.Header.Get("Location"), namesLeader(res)
-	discard(res)
-	w.pool.leaders.drop(w.meta.Key, at.node)
-	if w.redirected.IsZero() {
-		w.redirected = time.Now()
-	}
-	if !w.mayHop() {
-		return attempt{}, &Error{Kind: NoLeader, Node: at.node.base, Err: errRedirects}
-	}
-	w.hops++
-	if n := locate(w.nodes, location); n != nil && !contains(w.tried, n) {
-		return attempt{node: n, named: named}, nil
-	}
-	if n := nextUntried(w.nodes, at.node, w.tried); n != nil {
-		return attempt{node: n}, nil
-	}
-	return attempt{}, &Error{Kind: NoLeader, Node: at.node.base, Err: errRedirects}
-}
-
-// mayHop holds the bounds on redirects; before the first there are none but the
-// number of nodes.
-func (w *walk) mayHop() bool {
-	return w.redirected.IsZero() || w.hops < maxHops && time.Since(w.redirected) < redirectDeadline
+	return up[p.next.Add(1)%uint64(len(up))]
 }
 
 // leaderQuery asks a follower to check with the leader, so that a catch-up read

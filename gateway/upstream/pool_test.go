@@ -59,7 +59,7 @@ func TestTwoClusters(t *testing.T) {
 		_, err := p.Identity()
 		return errors.Is(err, ErrTwoClusters)
 	})
-	if err := p.SetNodes(urls[1:]); err != nil {
+	if err := p.SetNodes(urls[1:], 0); err != nil {
 		t.Fatal(err)
 	}
 	if id := waitIdentity(t, p); id.ClusterID != "two" {
@@ -69,7 +69,7 @@ func TestTwoClusters(t *testing.T) {
 
 func TestNoNodes(t *testing.T) {
 	p := newPool(t)
-	_, err := p.send(t.Context(), http.MethodGet, streamPath, Meta{})
+	_, err := p.send(t.Context(), http.MethodGet, streamPath, Meta{Read: true})
 	wantKind(t, err, NoUpstream) // F13
 	_, err = p.Identity()
 	wantKind(t, err, NoUpstream)
@@ -99,7 +99,7 @@ func TestNodeAddresses(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			p := newPool(t, "http://127.0.0.1:1")
 			before := *p.nodes.Load()
-			err := p.SetNodes([]string{"http://127.0.0.1:2", tt.url})
+			err := p.SetNodes([]string{"http://127.0.0.1:2", tt.url}, 0)
 			if (err == nil) != tt.ok {
 				t.Fatalf("error %v, want ok %v", err, tt.ok)
 			}
@@ -120,10 +120,10 @@ func TestSetNodesKeepsState(t *testing.T) {
 	nodes := *p.nodes.Load()
 	p.leaders.learn("/acme/s.a", nodes[0])
 	p.leaders.learn("/acme/s.b", nodes[1])
-	if got := goroutinesOf(".(*Pool).identify("); got != 3 {
+	if got := goroutinesOf(".(*Pool).watch("); got != 3 {
 		t.Fatalf("%d goroutines ask for identities, want 3", got)
 	}
-	if err := p.SetNodes([]string{urls[1] + "/", urls[2]}); err != nil {
+	if err := p.SetNodes([]string{urls[1] + "/", urls[2]}, 0); err != nil {
 		t.Fatal(err)
 	}
 	now := *p.nodes.Load()
@@ -137,7 +137,7 @@ func TestSetNodesKeepsState(t *testing.T) {
 		t.Errorf("identity after a node was taken out: %v", err)
 	}
 	eventually(t, "the removed node's goroutine has ended", func() bool {
-		return goroutinesOf(".(*Pool).identify(") == 2
+		return goroutinesOf(".(*Pool).watch(") == 2
 	})
 	// What a removed node says late counts for nothing.
 	removed, cancel := context.WithCancel(t.Context())
@@ -159,14 +159,14 @@ func TestSetNodesLeavesRequests(t *testing.T) {
 	p := newPool(t, n.URL)
 	got := make(chan result, 1)
 	go func() {
-		res, err := p.send(context.WithoutCancel(t.Context()), http.MethodGet, streamPath, Meta{})
+		res, err := p.send(context.WithoutCancel(t.Context()), http.MethodGet, streamPath, Meta{Read: true})
 		if err != nil {
 			t.Error(err)
 		}
 		got <- res
 	}()
 	<-asked
-	if err := p.SetNodes([]string{"http://127.0.0.1:1"}); err != nil {
+	if err := p.SetNodes([]string{"http://127.0.0.1:1"}, 0); err != nil {
 		t.Fatal(err)
 	}
 	close(answer)
@@ -182,19 +182,19 @@ func TestCloseLeavesNothing(t *testing.T) {
 		p := newPool(t, c.URLs()...)
 		waitIdentity(t, p)
 		for range 20 {
-			p.mustSend(t, http.MethodGet, streamPath, Meta{Key: streamPath, CatchUp: true})
+			p.mustSend(t, http.MethodGet, streamPath, Meta{Path: streamPath, Read: true, CatchUp: true})
 		}
 		p.Close()
 		p.Close() // again does nothing
-		if got := goroutinesOf(".(*Pool).identify("); got != 0 {
+		if got := goroutinesOf(".(*Pool).watch("); got != 0 {
 			t.Errorf("%d goroutines of the pool after Close", got)
 		}
-		if err := p.SetNodes(c.URLs()[:1]); err != nil {
+		if err := p.SetNodes(c.URLs()[:1], 0); err != nil {
 			t.Fatal(err)
 		}
 	}
 	eventually(t, "no connection is left", func() bool {
-		return goroutinesOf("persistConn", ".(*Pool).identify(") == 0
+		return goroutinesOf("persistConn", ".(*Pool).watch(") == 0
 	})
 }
 
@@ -206,7 +206,7 @@ func TestKeptConnectionThatEnded(t *testing.T) {
 	p := newPool(t, n.URL)
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
 		for _, body := range []string{"", "body"} {
-			p.mustSend(t, http.MethodGet, streamPath, Meta{})
+			p.mustSend(t, http.MethodGet, streamPath, Meta{Read: true})
 			before := len(n.hits())
 			ended := 0
 			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
@@ -215,7 +215,7 @@ func TestKeptConnectionThatEnded(t *testing.T) {
 				}
 				ended++
 			}})
-			res, err := p.send(ctx, method, streamPath, Meta{Body: []byte(body)})
+			res, err := p.send(ctx, method, streamPath, Meta{Body: []byte(body), Read: method == http.MethodGet})
 			if err != nil || res.StatusCode != http.StatusOK {
 				t.Errorf("%s %q: %v, %v", method, body, res.Response, err)
 			}
@@ -238,8 +238,8 @@ func TestConnectionsThatAllEnd(t *testing.T) {
 	}})
 	_, err := p.send(ctx, http.MethodPost, streamPath, Meta{Body: []byte("x")})
 	wantKind(t, err, Unreachable)
-	if len(n.hits()) != 0 || tries != maxStale+1 {
-		t.Errorf("%d hits in %d tries, want none in %d", len(n.hits()), tries, maxStale+1)
+	if len(n.hits()) != 0 || tries != maxKept+1 {
+		t.Errorf("%d hits in %d tries, want none in %d", len(n.hits()), tries, maxKept+1)
 	}
 }
 
@@ -248,10 +248,10 @@ func TestConnectionsThatAllEnd(t *testing.T) {
 func TestNodeGoesAway(t *testing.T) {
 	c := newCluster(t, 1)
 	p := newPool(t, c.URLs()...)
-	p.mustSend(t, http.MethodGet, streamPath, Meta{Key: streamPath})
+	p.mustSend(t, http.MethodGet, streamPath, Meta{Path: streamPath, Read: true})
 	c.Node(0).Stop()
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
-		_, err := p.send(t.Context(), method, streamPath, Meta{Key: streamPath})
+		_, err := p.send(t.Context(), method, streamPath, Meta{Path: streamPath, Read: method == http.MethodGet})
 		wantKind(t, err, Unreachable)
 	}
 }

@@ -2,11 +2,12 @@ package upstream
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 )
 
-// The rules of facts §4.2 on how far an internal redirect is followed.
+// The rules of facts §4.2 on how far a request goes from node to node.
 const (
 	maxHops          = 3               // after the first, search hops included
 	redirectDeadline = 5 * time.Second // no hop starts later after the first redirect
@@ -43,28 +44,16 @@ func locate(nodes []*node, location string) *node {
 }
 
 // nextUntried is the search order: configured order, beginning after the node
-// that redirected (facts R20).
-func nextUntried(nodes []*node, after *node, tried []*node) *node {
-	start := 0
-	for i, n := range nodes {
-		if n == after {
-			start = i + 1
-		}
-	}
+// that sent the request away (facts R20), over those of nodes that are among.
+func nextUntried(among, nodes []*node, after *node, tried []*node) *node {
+	start := slices.Index(nodes, after) + 1
 	for i := range nodes {
 		n := nodes[(start+i)%len(nodes)]
-		if !contains(tried, n) {
+		if contains(among, n) && !contains(tried, n) {
 			return n
 		}
 	}
 	return nil
 }
 
-func contains(list []*node, n *node) bool {
-	for _, other := range list {
-		if other == n {
-			return true
-		}
-	}
-	return false
-}
+func contains(list []*node, n *node) bool { return slices.Contains(list, n) }

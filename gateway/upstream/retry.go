@@ -1,45 +1,92 @@
 package upstream
 
-// What may be sent again is decided here and nowhere else, from what may have
-// reached a node:
+// What may be sent again is decided by the table below and nowhere else, from
+// what may have reached a node (design §8, facts §4.2):
 //
-//	what happened                            may go out again
-//	no connection came about                 any request, to another node
-//	a kept connection had ended, and not a   any request, to the same node
-//	  byte of the request was written
-//	the node redirected                      any request, while its body is held
-//	anything after a connection stood        nothing
+//	what happened                              a read   a keyed append   any other
+//	no connection came about                   next     next             next
+//	a kept connection had ended, unwritten     same     same             same
+//	a kept connection ended, unanswered        same     end              end
+//	silent, or ejected as silent               once     once             end
+//	takes no connections any more              once     wait             wait
+//	the exchange broke                         end      end              end
 //
-// One thing goes again inside net/http: a GET or HEAD whose kept connection
-// ended before a byte of the answer goes to the same node on another one (U01).
-// A write never does, since GetBody is nil and it has no idempotency key.
+// next: another node, since nothing has reached this one. same: this node, on
+// another connection. once: another node, one time in all; of a keyed append
+// only a 2xx of it counts, since a refusal there says nothing of the first. end:
+// the outcome is unknown, and the client is told so. wait: the node may still
+// answer what it has taken.
 //
-// "A connection stood" is told by the transport itself (attempt.connected), not
-// guessed from an error's text.
-type attempt struct {
-	node      *node
-	connected bool // the request may have reached the node with an effect
-	named     bool // the node was named as the leader by another
-}
+// Go's own transport would repeat a read on a kept connection by itself; that is
+// stopped (exchange.go), so that every repetition is one of this table.
 
-// verdict says how a broken attempt goes on.
-type verdict int
+// class is what a request is, as far as repeating it is concerned.
+type class int
 
 const (
-	tryNext verdict = iota // another node may take it
-	giveUp                 // its outcome is settled, or unknown
+	classRead  class = iota // GET and HEAD: no effect
+	classKeyed              // an append with all three producer headers: stored once
+	classOther              // everything else
 )
 
-// judge reads the table for an attempt that ended without an answer.
-func judge(a attempt) (verdict, Kind) {
+func classOf(m Meta) class {
 	switch {
-	case a.connected:
-		return giveUp, Failed
-	case a.named:
-		// The leader that the others name is the only one that could take it;
-		// asking them again would only lead back (facts R17).
-		return giveUp, Unreachable
+	case m.Read:
+		return classRead
+	case m.Keyed:
+		return classKeyed
 	default:
-		return tryNext, Unreachable
+		return classOther
+	}
+}
+
+// event is what became of an attempt that has no answer.
+type event int
+
+const (
+	eventUnconnected event = iota
+	eventUnwritten
+	eventUnanswered
+	eventSilent
+	eventStopped
+	eventBroken
+)
+
+// action is what follows.
+type action int
+
+const (
+	actEnd action = iota
+	actNext
+	actSame
+	actOnce
+	actWait
+)
+
+// table is the table above, row by row.
+var table = [...][3]action{
+	eventUnconnected: {actNext, actNext, actNext},
+	eventUnwritten:   {actSame, actSame, actSame},
+	eventUnanswered:  {actSame, actEnd, actEnd},
+	eventSilent:      {actOnce, actOnce, actEnd},
+	eventStopped:     {actOnce, actWait, actWait},
+	eventBroken:      {actEnd, actEnd, actEnd},
+}
+
+// mayMove reports whether an attempt that waits for a node's answer is ended by
+// the event.
+func mayMove(what event, c class) bool { return table[what][c] == actOnce }
+
+// kindOf is what a client is told when an attempt ends with the event.
+func kindOf(what event) Kind {
+	switch what {
+	case eventUnconnected, eventUnwritten:
+		return Unreachable
+	case eventSilent, eventStopped:
+		return TimedOut
+	case eventUnanswered, eventBroken:
+		return Failed
+	default:
+		return Failed
 	}
 }

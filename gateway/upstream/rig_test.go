@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,11 +26,33 @@ const streamPath = "/acme/s.priv"
 // newPool makes a pool that ends with the test.
 func newPool(t testing.TB, nodes ...string) *Pool {
 	t.Helper()
-	p, err := New(Options{Nodes: nodes})
+	return newPoolOf(t, Options{Nodes: nodes})
+}
+
+func newPoolOf(t testing.TB, o Options) *Pool {
+	t.Helper()
+	p, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.Close)
+	return p
+}
+
+// newBlindPool makes a pool that does not probe its nodes, so that a dead one is
+// found out by a request and by nothing before it.
+func newBlindPool(t testing.TB, bases ...string) *Pool {
+	t.Helper()
+	p := newPool(t)
+	nodes := make([]*node, len(bases))
+	for i, base := range bases {
+		var err error
+		if nodes[i], err = newNode(base); err != nil {
+			t.Fatal(err)
+		}
+		nodes[i].cancel = func() {}
+	}
+	p.nodes.Store(&nodes)
 	return p
 }
 
@@ -50,7 +73,7 @@ func newCluster(t testing.TB, n int) *ursulatest.Cluster {
 	}
 	t.Cleanup(func() { _ = c.Close() })
 	p := newPool(t, c.URLs()[0])
-	res := p.mustSend(t, http.MethodPut, streamPath, Meta{Key: streamPath}, "Content-Type", "text/plain")
+	res := p.mustSend(t, http.MethodPut, streamPath, Meta{Path: streamPath}, "Content-Type", "text/plain")
 	if res.StatusCode != http.StatusCreated {
 		t.Fatalf("create: %d", res.StatusCode)
 	}
@@ -124,10 +147,13 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// double is a node whose answers a test writes. Questions about its identity it
-// answers itself; they are not among hits.
+// double is a node whose answers a test writes. Probes and questions about its
+// identity it answers itself; they are not among hits.
 type double struct {
-	URL string
+	URL     string
+	front   http.HandlerFunc       // comes before every answer, probes' too
+	probes  http.HandlerFunc       // answers probes in the double's place
+	cluster atomic.Pointer[string] // the id it tells; nil = "double", "" = it tells none
 
 	mu   sync.Mutex
 	seen []ursulatest.Request
@@ -146,28 +172,56 @@ func newDouble(t testing.TB, handler http.HandlerFunc) *double {
 }
 
 func (d *double) handler(next http.HandlerFunc) http.Handler {
+	if next == nil {
+		next = ok
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == identityPath {
-			w.Header().Set(ProtocolHeader, "11")
-			w.Header().Set(ClusterIDHeader, "double")
-			w.WriteHeader(http.StatusNotFound)
-			return
+		answer := next
+		switch r.URL.Path {
+		case probePath:
+			if answer = d.probes; answer == nil {
+				answer = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }
+			}
+		case identityPath:
+			answer = d.identify
+		default:
+			d.note(r)
 		}
-		body, _ := io.ReadAll(r.Body)
-		r.Body = io.NopCloser(bytes.NewReader(body))
-		d.mu.Lock()
-		d.seen = append(d.seen, ursulatest.Request{
-			Node: d.id, Method: r.Method, Target: r.RequestURI, Host: r.Host, Header: r.Header.Clone(), Body: body, RemoteAddr: r.RemoteAddr,
-		})
-		if d.log != nil {
-			*d.log = append(*d.log, d.id)
+		if d.front != nil {
+			d.front(w, r)
 		}
-		d.mu.Unlock()
-		if next != nil {
-			next(w, r)
-		}
+		answer(w, r)
 	})
 }
+
+func (d *double) note(r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.seen = append(d.seen, ursulatest.Request{
+		Node: d.id, Method: r.Method, Target: r.RequestURI, Host: r.Host, Header: r.Header.Clone(), Body: body, RemoteAddr: r.RemoteAddr,
+	})
+	if d.log != nil {
+		*d.log = append(*d.log, d.id)
+	}
+}
+
+func (d *double) identify(w http.ResponseWriter, _ *http.Request) {
+	id := "double"
+	if own := d.cluster.Load(); own != nil {
+		id = *own
+	}
+	if id == "" {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set(ProtocolHeader, "11")
+	w.Header().Set(ClusterIDHeader, id)
+	w.WriteHeader(http.StatusNotFound)
+}
+
+func (d *double) setCluster(id string) { d.cluster.Store(&id) }
 
 func (d *double) hits() []ursulatest.Request {
 	d.mu.Lock()
@@ -202,7 +256,8 @@ func redirect(w http.ResponseWriter, location string, named bool) {
 }
 
 // rawNode is a node that speaks bytes: script is called for each connection and
-// the connection ends when it returns. Identity questions go unanswered.
+// the connection ends when it returns. Probes and identity questions are answered
+// where the script uses readRequest.
 type rawNode struct {
 	URL   string
 	conns chan int // the number of each connection, as it comes
@@ -249,7 +304,7 @@ func newRawNode(t testing.TB, script func(c net.Conn, in *bufio.Reader)) *rawNod
 }
 
 // readRequest reads one request with its body; nil at the connection's end, and
-// for a question about the identity, which it answers.
+// for a probe or a question about the identity, which it answers.
 func readRequest(c net.Conn, in *bufio.Reader) (*http.Request, string) {
 	for {
 		req, err := http.ReadRequest(in)
@@ -260,10 +315,16 @@ func readRequest(c net.Conn, in *bufio.Reader) (*http.Request, string) {
 		if err != nil {
 			return nil, ""
 		}
-		if req.URL.Path != identityPath {
+		var own string
+		switch req.URL.Path {
+		case probePath:
+			own = "HTTP/1.1 204 No Content\r\n\r\n"
+		case identityPath:
+			own = "HTTP/1.1 404 Not Found\r\nUrsula-Protocol: 11\r\nUrsula-Cluster-Id: raw\r\nContent-Length: 0\r\n\r\n"
+		default:
 			return req, string(body)
 		}
-		if _, err := io.WriteString(c, "HTTP/1.1 404 Not Found\r\nUrsula-Protocol: 11\r\nUrsula-Cluster-Id: raw\r\nContent-Length: 0\r\n\r\n"); err != nil {
+		if _, err := io.WriteString(c, own); err != nil {
 			return nil, ""
 		}
 	}

@@ -45,7 +45,7 @@ func TestProxyEnvironmentIsIgnored(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	if res, err := p.send(ctx, http.MethodGet, streamPath, Meta{}); err == nil {
+	if res, err := p.send(ctx, http.MethodGet, streamPath, Meta{Read: true}); err == nil {
 		t.Errorf("a node that does not exist answered %d", res.StatusCode)
 	}
 	if got := len(proxy.hits()); got != 0 {
@@ -70,14 +70,14 @@ func TestNoCodingIsAdded(t *testing.T) {
 		_, _ = io.WriteString(w, "plain")
 	})
 	p := newPool(t, n.URL)
-	plain := p.mustSend(t, http.MethodGet, streamPath, Meta{})
+	plain := p.mustSend(t, http.MethodGet, streamPath, Meta{Read: true})
 	if got := n.hits()[0].Header["Accept-Encoding"]; got != nil {
 		t.Errorf("the node was asked for %q though the client asked for nothing", got)
 	}
 	if plain.Text != "plain" || plain.Uncompressed || plain.ContentLength != 5 {
 		t.Errorf("plain answer: %q, %d bytes declared", plain.Text, plain.ContentLength)
 	}
-	res := p.mustSend(t, http.MethodGet, streamPath, Meta{}, "Accept-Encoding", "gzip")
+	res := p.mustSend(t, http.MethodGet, streamPath, Meta{Read: true}, "Accept-Encoding", "gzip")
 	if res.Text != packed.String() || res.Header.Get("Content-Encoding") != "gzip" || res.ContentLength != int64(packed.Len()) {
 		t.Errorf("packed answer changed: %v, %d bytes of %d", res.Header, len(res.Text), packed.Len())
 	}
@@ -175,7 +175,7 @@ func TestLeftoverBytesAnswerNothing(t *testing.T) {
 				wait.Go(func() {
 					for i := range 100 {
 						number := fmt.Sprint(worker, "-", i)
-						m := Meta{}
+						m := Meta{Read: tt.method != http.MethodPost}
 						if tt.method == http.MethodPost {
 							m.Body = []byte("x")
 						}
@@ -219,7 +219,7 @@ func TestUnsolicitedAnswer(t *testing.T) {
 		ended <- struct{}{}
 	})
 	p := newPool(t, n.URL)
-	if res := p.mustSend(t, http.MethodGet, streamPath, Meta{}, "X-N", "1"); res.Text != "first" {
+	if res := p.mustSend(t, http.MethodGet, streamPath, Meta{Read: true}, "X-N", "1"); res.Text != "first" {
 		t.Fatalf("first answer: %q", res.Text)
 	}
 	close(more)
@@ -284,11 +284,7 @@ func TestClientLeaves(t *testing.T) {
 		gone <- struct{}{}
 	})
 	seen := &outcomes{}
-	p, err := New(Options{Nodes: []string{n.URL}, Observer: seen})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.Close)
+	p := newPoolOf(t, Options{Nodes: []string{n.URL}, Observer: seen})
 	for _, head := range []string{"", "yes"} {
 		t.Run("head sent "+head, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -316,16 +312,36 @@ func TestClientLeaves(t *testing.T) {
 	}
 }
 
-// outcomes is an Observer that remembers.
+// outcomes is an Observer that remembers. Its methods must not block.
 type outcomes struct {
-	mu   sync.Mutex
-	list []string
+	mu     sync.Mutex
+	list   []string // of exchanges
+	events []string // "host state" of nodes, "cluster id"
 }
 
 func (o *outcomes) Exchanged(_, outcome string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.list = append(o.list, outcome)
+}
+
+func (o *outcomes) NodeChanged(node, state string) { o.event(node + " " + state) }
+
+func (o *outcomes) ClusterChanged(id string) { o.event("cluster " + id) }
+
+func (o *outcomes) event(e string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.events = append(o.events, e)
+}
+
+// takeEvents returns what happened since it was called last.
+func (o *outcomes) takeEvents() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	events := o.events
+	o.events = nil
+	return events
 }
 
 func (o *outcomes) all() []string {

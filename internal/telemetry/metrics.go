@@ -15,6 +15,8 @@ type Metrics struct {
 	ends      *prometheus.CounterVec
 	drains    *prometheus.CounterVec
 	upstream  *prometheus.CounterVec
+	nodeUp    *prometheus.GaugeVec
+	ejections *prometheus.CounterVec
 	bytes     *prometheus.CounterVec
 	panics    prometheus.Counter
 	reloads   *prometheus.CounterVec
@@ -39,6 +41,8 @@ func Descriptions() []Description {
 		{"sluice_answers_ended_total", "counter", "How answers ended: whole, client_closed, cut (the node broke off), shutdown (cut at the end of a drain), panic.", []string{"end"}},
 		{"sluice_refused_bodies_total", "counter", "Bodies of refused requests: read (dropped whole), cut (given up), unread.", []string{"fate"}},
 		{"sluice_upstream_exchanges_total", "counter", "Exchanges with a node, by node and the answer's class or why there was none.", []string{"node", "outcome"}},
+		{"sluice_upstream_node_up", "gauge", "1 while the node answers, 0 while it is ejected.", []string{"node"}},
+		{"sluice_upstream_ejections_total", "counter", "Ejections of a node, by why: stopped (takes no connections), silent (does not answer).", []string{"node", "why"}},
 		{"sluice_bytes_total", "counter", "Body bytes, in from clients and out to them.", []string{"direction"}},
 		{"sluice_panics_total", "counter", "Faults of the gateway caught while it served a request.", nil},
 		{"sluice_config_reloads_total", "counter", "Reloads of the configuration, by result: ok, refused.", []string{"result"}},
@@ -47,6 +51,7 @@ func Descriptions() []Description {
 		{"sluice_open_tails", "gauge", "Live reads open now.", nil},
 		{"sluice_rate_subjects", "gauge", "Accounts (and publics of accounts) whose rate is being counted.", nil},
 		{"sluice_body_budget_bytes", "gauge", "Bytes of limits.body_budget that are taken now.", nil},
+		{"sluice_log_lines_dropped_total", "counter", "Log lines lost because whoever reads the log did not keep up, or the disk was full.", nil},
 		{"sluice_ready", "gauge", "1 when the gateway is ready for traffic.", nil},
 	}
 }
@@ -60,11 +65,13 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	m.ends = m.counter("sluice_answers_ended_total")
 	m.drains = m.counter("sluice_refused_bodies_total")
 	m.upstream = m.counter("sluice_upstream_exchanges_total")
+	m.nodeUp = m.gauges("sluice_upstream_node_up")
+	m.ejections = m.counter("sluice_upstream_ejections_total")
 	m.bytes = m.counter("sluice_bytes_total")
 	m.panics = m.counter("sluice_panics_total").WithLabelValues()
 	m.reloads = m.counter("sluice_config_reloads_total")
-	m.reloadOK = m.gauge("sluice_config_last_reload_ok")
-	m.reloadAt = m.gauge("sluice_config_last_reload_timestamp_seconds")
+	m.reloadOK = m.gauges("sluice_config_last_reload_ok").WithLabelValues()
+	m.reloadAt = m.gauges("sluice_config_last_reload_timestamp_seconds").WithLabelValues()
 	for _, c := range m.collected {
 		if err := r.Register(c); err != nil {
 			return nil, err
@@ -99,9 +106,9 @@ func (m *Metrics) histogram(name string) *prometheus.HistogramVec {
 	return h
 }
 
-func (m *Metrics) gauge(name string) prometheus.Gauge {
+func (m *Metrics) gauges(name string) *prometheus.GaugeVec {
 	d := describe(name)
-	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: d.Name, Help: d.Help})
+	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: d.Name, Help: d.Help}, d.Labels)
 	m.collected = append(m.collected, g)
 	return g
 }
@@ -110,6 +117,12 @@ func (m *Metrics) gauge(name string) prometheus.Gauge {
 func GaugeFunc(r prometheus.Registerer, name string, read func() float64) error {
 	d := describe(name)
 	return r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: d.Name, Help: d.Help}, read))
+}
+
+// CounterFunc registers a counter of the list that is read when it is scraped.
+func CounterFunc(r prometheus.Registerer, name string, read func() float64) error {
+	d := describe(name)
+	return r.Register(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: d.Name, Help: d.Help}, read))
 }
 
 // Request counts one answered request; tail leaves its duration out.
@@ -131,6 +144,29 @@ func (m *Metrics) Drained(fate string) { m.drains.WithLabelValues(fate).Inc() }
 
 // Exchanged counts an exchange with a node.
 func (m *Metrics) Exchanged(node, outcome string) { m.upstream.WithLabelValues(node, outcome).Inc() }
+
+// Node notes a node's state: "up", or why it was ejected.
+func (m *Metrics) Node(node, state string) {
+	if state == "up" {
+		m.nodeUp.WithLabelValues(node).Set(1)
+		return
+	}
+	m.nodeUp.WithLabelValues(node).Set(0)
+	m.ejections.WithLabelValues(node, state).Inc()
+}
+
+// Nodes makes nodes the series of the nodes' gauge: configured ones are there
+// before anything befalls them, others not any more.
+func (m *Metrics) Nodes(nodes map[string]bool) {
+	m.nodeUp.Reset()
+	for node, up := range nodes {
+		value := 0.0
+		if up {
+			value = 1
+		}
+		m.nodeUp.WithLabelValues(node).Set(value)
+	}
+}
 
 // Bytes counts body bytes of one request and its answer.
 func (m *Metrics) Bytes(in, out int64) {

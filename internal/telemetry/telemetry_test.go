@@ -78,6 +78,8 @@ func TestMetricsAreThoseDescribed(t *testing.T) {
 	m.Ended("whole")
 	m.Drained("read")
 	m.Exchanged("127.0.0.1:1", "2xx")
+	m.Node("127.0.0.1:1", "silent")
+	m.Nodes(map[string]bool{"127.0.0.1:2": true})
 	m.Bytes(3, 4)
 	m.Panicked()
 	m.Reloaded(true, time.Unix(5, 0))
@@ -87,6 +89,9 @@ func TestMetricsAreThoseDescribed(t *testing.T) {
 		if err := GaugeFunc(r, name, func() float64 { return 1 }); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := CounterFunc(r, "sluice_log_lines_dropped_total", func() float64 { return 1 }); err != nil {
+		t.Fatal(err)
 	}
 	families, err := r.Gather()
 	if err != nil {

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"net/http"
+
+	"go.uber.org/zap"
+
+	"sluice/gateway/upstream"
+)
+
+// nodeClient lets the keeper speak to the cluster through the pool.
+type nodeClient struct{ app *App }
+
+func (n nodeClient) Do(r *http.Request) (*http.Response, error) {
+	return n.app.pool.Send(r, upstream.Meta{Path: r.URL.Path, Read: r.Method == http.MethodHead})
+}
+
+// nodeWatcher logs and counts what the pool sees of its nodes.
+type nodeWatcher struct{ app *App }
+
+var _ upstream.Observer = nodeWatcher{}
+
+// Exchanged implements upstream.Observer.
+func (w nodeWatcher) Exchanged(node, outcome string) { w.app.metrics.Exchanged(node, outcome) }
+
+// NodeChanged implements upstream.Observer.
+func (w nodeWatcher) NodeChanged(node, state string) {
+	w.app.metrics.Node(node, state)
+	if state == upstream.Up.String() {
+		w.app.log.Info("node answers again", zap.String("node", node))
+		return
+	}
+	w.app.log.Warn("node ejected", zap.String("node", node), zap.String("state", state))
+}
+
+// ClusterChanged implements upstream.Observer: another cluster may lack the
+// declared streams.
+func (w nodeWatcher) ClusterChanged(id string) {
+	w.app.log.Info("cluster identified", zap.String("cluster_id", id))
+	w.app.recheck()
+}
+
+func nodesUp(states map[string]upstream.State) map[string]bool {
+	up := make(map[string]bool, len(states))
+	for node, s := range states {
+		up[node] = s == upstream.Up
+	}
+	return up
+}
