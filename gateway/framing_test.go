@@ -61,8 +61,13 @@ func (rg *rig) headersOnly(t *testing.T, method string, fields [][2]string) stri
 	var head strings.Builder
 	enc := hpack.NewEncoder(&head)
 	for _, f := range append([][2]string{
-		{":method", method}, {":scheme", "http"}, {":authority", "edge"}, {":path", "/acme/s.priv"},
-		{"authorization", "Bearer " + rg.Keys[key]}, {"content-type", rigType}, {"stream-closed", "true"},
+		{":method", method},
+		{":scheme", "http"},
+		{":authority", "edge"},
+		{":path", "/acme/s.priv"},
+		{"authorization", "Bearer " + rg.Keys[key]},
+		{"content-type", rigType},
+		{"stream-closed", "true"},
 	}, fields...) {
 		if err := enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
 			t.Fatal(err)

@@ -351,3 +351,7 @@ func wantHits(t *testing.T, nodes []*pipeNode, want ...int) {
 		}
 	}
 }
+
+func errorsIsContext(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}

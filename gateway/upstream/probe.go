@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptrace"
 	"time"
@@ -102,10 +103,10 @@ func (p *Pool) become(n *node, s State) bool {
 
 // unanswered puts a node out after a probe without an answer.
 func (p *Pool) unanswered(ctx context.Context, n *node) {
-	switch context.Cause(ctx) {
-	case nil:
+	switch cause := context.Cause(ctx); {
+	case cause == nil:
 		p.eject(n, Stopped)
-	case context.DeadlineExceeded:
+	case errors.Is(cause, context.DeadlineExceeded):
 		p.eject(n, Silent)
 	default: // the pool is closing, or the node was removed
 	}

@@ -99,7 +99,7 @@ func TestSlowNodeIsNotEjected(t *testing.T) {
 func TestLateProbeAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, nodes := newPipes(t, ok)
-		time.Sleep(4 * probeEvery)
+		justAfterAProbe()
 		nodes[0].freeze()
 		nodes[0].takeUsed()
 		time.Sleep(4 * time.Second) // the probe waits for HeaderTimeout
