@@ -75,6 +75,7 @@ func (n nodes) RoundTrip(out *http.Request) (*http.Response, error) {
 		Keyed:    isKeyed(s.Route.Operation, out.Header),
 		Spread:   s.Route.Operation == ReadChunk,
 		CatchUp:  s.Route.Operation == Read && s.Route.Tail == NoTail && !s.Route.Leader,
+		Live:     s.Route.Tail == SSE,
 		LongPoll: s.Route.Tail == LongPoll,
 		Wait:     s.Route.Wait,
 		Parts:    partsOf(s.Route.Operation, out.Header),

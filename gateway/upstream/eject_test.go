@@ -136,6 +136,28 @@ func TestNowhereToMove(t *testing.T) {
 	})
 }
 
+// The one repetition of a keyed append is its last chance: it waits for the second
+// node as long as a request may, though that is ejected meanwhile.
+func TestRepeatWaits(t *testing.T) {
+	for _, k := range []kind{readKind(), keyedKind()} {
+		synctest.Test(t, func(t *testing.T) {
+			p, nodes := newPipes(t, silent, saying("b"), saying("c"))
+			justAfterAProbe()
+			p.leaders.learn(streamPath, (*p.nodes.Load())[0])
+			under := p.begin(t, k)
+			time.Sleep(HeaderTimeout - time.Second)
+			nodes[1].freeze()
+			time.Sleep(4 * time.Second)
+			if !p.is("b:1", Silent)() {
+				t.Errorf("states %v, want b:1 silent", p.States())
+			}
+			nodes[1].unfreeze()
+			(<-under).want(t, "b", 0, HeaderTimeout+3*time.Second)
+			wantHits(t, nodes, 1, 1, 0)
+		})
+	}
+}
+
 // Facts L14: a redirect to an ejected leader is not followed while others are
 // there to ask; they all lead to it, so there is no leader. Once it is back it is.
 func TestRedirectToEjectedLeader(t *testing.T) {

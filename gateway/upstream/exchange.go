@@ -12,15 +12,19 @@ import (
 )
 
 // maxKept bounds how many kept connections that a node has ended meanwhile one
-// attempt may meet.
+// attempt may meet; after as many it goes out on a new one.
 const maxKept = 8
 
 // exchange makes one attempt at one node and tells the observer. On an error
 // what says what became of it.
 func (p *Pool) exchange(req *http.Request, w *walk, n *node) (*http.Response, event, error) {
-	res, what, err := p.once(req, w, n)
-	for i := 0; err != nil && table[what][w.class] == actSame && i < maxKept; i++ {
-		res, what, err = p.once(req, w, n)
+	res, what, err := p.once(req, w, n, p.transport)
+	for i := 1; err != nil && table[what][w.class] == actSame && i <= maxKept; i++ {
+		via := p.transport
+		if i == maxKept {
+			via = p.single
+		}
+		res, what, err = p.once(req, w, n, via)
 	}
 	switch {
 	case err == nil:
@@ -86,8 +90,8 @@ func (t *try) gotConn(ctx context.Context, info httptrace.GotConnInfo) {
 	t.timer.Reset(t.head)
 }
 
-// once sends the request on one connection.
-func (p *Pool) once(req *http.Request, w *walk, n *node) (*http.Response, event, error) {
+// once sends the request on one connection of via.
+func (p *Pool) once(req *http.Request, w *walk, n *node, via *http.Transport) (*http.Response, event, error) {
 	ctx, cancel := context.WithCancelCause(req.Context())
 	t := &try{
 		waiter: waiter{cancel: cancel, class: w.class, elsewhere: func() bool { return !w.moved && w.another(n) != nil }},
@@ -101,8 +105,13 @@ func (p *Pool) once(req *http.Request, w *walk, n *node) (*http.Response, event,
 		GotFirstResponseByte: func() { t.answered.Store(true) },
 	})
 	n.wait(&t.waiter)
-	res, err := p.transport.RoundTrip(outgoing(ctx, req, w.meta, n, len(w.nodes) > 1))
-	n.leave(&t.waiter)
+	res, err := via.RoundTrip(outgoing(ctx, req, w.meta, n, len(w.nodes) > 1))
+	live := err == nil && w.meta.Live
+	if live {
+		t.key.Store(&w.key) // it goes on waiting, for events
+	} else {
+		n.leave(&t.waiter)
+	}
 	t.timer.Stop()
 	switch {
 	case err != nil:
@@ -112,9 +121,14 @@ func (p *Pool) once(req *http.Request, w *walk, n *node) (*http.Response, event,
 	case res.StatusCode == http.StatusSwitchingProtocols:
 		err = errUnexpected1xx
 	default:
-		res.Body = &bodyCloser{ReadCloser: res.Body, cancel: cancel}
+		body := &bodyCloser{ReadCloser: res.Body, cancel: cancel}
+		if live {
+			body.leave = func() { n.leave(&t.waiter) }
+		}
+		res.Body = body
 		return res, eventBroken, nil
 	}
+	n.leave(&t.waiter)
 	if res != nil {
 		_ = res.Body.Close()
 	}
@@ -170,11 +184,15 @@ func outgoing(ctx context.Context, req *http.Request, m Meta, n *node, several b
 type bodyCloser struct {
 	io.ReadCloser
 	cancel context.CancelCauseFunc
+	leave  func() // of a live answer; nil otherwise
 }
 
 func (b *bodyCloser) Close() error {
 	err := b.ReadCloser.Close()
 	b.cancel(nil)
+	if b.leave != nil {
+		b.leave()
+	}
 	return err
 }
 
@@ -188,6 +206,10 @@ const (
 // discard reads the rest of a small answer, so that its connection is kept. A
 // node that does not end it loses the connection, never the request its time.
 func discard(res *http.Response) {
+	if res.StatusCode == http.StatusSwitchingProtocols {
+		_ = res.Body.Close() // it is the connection itself, and has no end
+		return
+	}
 	if b, ok := res.Body.(*bodyCloser); ok {
 		timer := time.AfterFunc(discardTime, func() { b.cancel(nil) })
 		defer timer.Stop()

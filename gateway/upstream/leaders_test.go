@@ -53,6 +53,20 @@ func TestLeaderIsLearned(t *testing.T) {
 	}
 }
 
+// L1: only a redirect teaches a leader. Who answers because another node refused the
+// connection, or did not answer, may be any follower.
+func TestNoLeaderWithoutARedirect(t *testing.T) {
+	for _, first := range []string{"dead", "ok"} {
+		urls, _, _ := fleet(t, first, "ok", "ok")
+		p := newBlindPool(t, urls...)
+		p.firstIs(0, len(urls))
+		p.mustSend(t, http.MethodGet, streamPath, Meta{Path: streamPath, Read: true})
+		if n := p.leaders.get(streamPath); n != nil {
+			t.Errorf("first node %s: %s was learned as the leader", first, n.base)
+		}
+	}
+}
+
 // L2: a 503 that asks to come back, from the node that is taken for the leader,
 // drops the route; L3: so does a refused connection, and the request goes on; a
 // redirect and a broken exchange do too.

@@ -45,12 +45,16 @@ type waiter struct {
 	class     class
 	connected atomic.Bool // the request may have reached the node
 	elsewhere func() bool // another node could take it now
+	// key is the leader cache's key of a live read whose answer has begun; nil
+	// before that, and of every other attempt.
+	key atomic.Pointer[string]
 }
 
 // errEjected ends an attempt at a node that was found not to answer.
 var (
 	errEjectedStopped = errors.New("node takes no connections any more")
 	errEjectedSilent  = errors.New("node does not answer any more")
+	errLeaderMoved    = errors.New("another node leads the stream now")
 )
 
 // wait registers an attempt, so that it moves on when the node is ejected. One
@@ -87,12 +91,30 @@ func (n *node) become(s State) bool {
 		what, cause = eventSilent, errEjectedSilent
 	}
 	for w := range n.waiting {
+		// A tail on a node that is out would stay open and say nothing. It is cut,
+		// and its client resumes from its offset where the stream is led now.
+		if w.key.Load() != nil {
+			w.cancel(cause)
+			continue
+		}
 		// What has not reached the node is not lost by giving up.
 		if !w.connected.Load() || mayMove(what, w.class) && w.elsewhere() {
 			w.cancel(cause)
 		}
 	}
 	return true
+}
+
+// cutTails ends the live reads of key at the node: it does not lead any more, and
+// Ursula wakes live readers only where a stream is led.
+func (n *node) cutTails(key string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for w := range n.waiting {
+		if k := w.key.Load(); k != nil && *k == key {
+			w.cancel(errLeaderMoved)
+		}
+	}
 }
 
 // alive lists the nodes that are not ejected; all of them where none is left,

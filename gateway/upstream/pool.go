@@ -18,6 +18,7 @@ type Meta struct {
 	Keyed    bool          // an append with all three producer headers: stored once
 	CatchUp  bool          // a read that must say Stream-Up-To-Date (design §8)
 	Spread   bool          // an immutable read that any node answers: it goes to all of them in turn
+	Live     bool          // a read whose answer goes on: live=sse
 	LongPoll bool          // a live=long-poll read
 	Wait     time.Duration // its timeout_ms; 0 when absent or unreadable
 	Parts    int           // staged parts that the request commits
@@ -49,6 +50,7 @@ type Options struct {
 // its goroutines.
 type Pool struct {
 	transport  *http.Transport
+	single     *http.Transport // keeps no connections
 	prober     *http.Transport
 	observer   Observer
 	nodes      atomic.Pointer[[]*node]
@@ -71,7 +73,8 @@ func New(o Options) (*Pool, error) {
 		dial = defaultDial()
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &Pool{transport: newTransport(dial), prober: newProber(dial), observer: o.Observer, ctx: ctx, cancel: cancel}
+	p := &Pool{transport: newTransport(dial), single: newTransport(dial), prober: newProber(dial), observer: o.Observer, ctx: ctx, cancel: cancel}
+	p.single.DisableKeepAlives = true
 	if p.observer == nil {
 		p.observer = nobody{}
 	}

@@ -11,11 +11,20 @@ import (
 )
 
 // socketOptions reads what the kernel has of a connection.
-func socketOptions(t *testing.T, conn *net.TCPConn) map[string]int {
+func socketOptions(t *testing.T, conn net.Conn) map[string]int {
 	t.Helper()
-	raw, err := conn.SyscallConn()
+	if w, ok := conn.(*watchedConn); ok {
+		conn = w.Conn
+	}
+	tcp, ok := conn.(*net.TCPConn)
+	if !ok {
+		t.Errorf("the connection is a %T", conn)
+		return nil
+	}
+	raw, err := tcp.SyscallConn()
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
+		return nil
 	}
 	got := map[string]int{}
 	read := func(fd uintptr, name string, level, option int) {
@@ -30,7 +39,7 @@ func socketOptions(t *testing.T, conn *net.TCPConn) map[string]int {
 		read(fd, "probes", unix.IPPROTO_TCP, unix.TCP_KEEPCNT)
 		read(fd, "user timeout ms", unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT)
 	}); err != nil {
-		t.Fatal(err)
+		t.Error(err)
 	}
 	return got
 }
@@ -43,9 +52,9 @@ func TestSocketOptions(t *testing.T) {
 	want := map[string]int{"keepalive": 1, "idle s": 2, "interval s": 1, "probes": 3, "user timeout ms": 5000}
 	for name, transport := range map[string]*http.Transport{"requests": p.transport, "probes": p.prober} {
 		t.Run(name, func(t *testing.T) {
-			var conn net.Conn
+			var got map[string]int
 			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
-				GotConn: func(info httptrace.GotConnInfo) { conn = info.Conn },
+				GotConn: func(info httptrace.GotConnInfo) { got = socketOptions(t, info.Conn) },
 			})
 			req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URLs()[0]+probePath, nil)
 			if err != nil {
@@ -55,15 +64,7 @@ func TestSocketOptions(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer func() { _ = res.Body.Close() }()
-			if w, ok := conn.(*watchedConn); ok {
-				conn = w.Conn
-			}
-			tcp, ok := conn.(*net.TCPConn)
-			if !ok {
-				t.Fatalf("the connection is a %T", conn)
-			}
-			got := socketOptions(t, tcp)
+			_ = res.Body.Close()
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("socket options (-want +got):\n%s", diff)
 			}

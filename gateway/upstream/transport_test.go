@@ -170,6 +170,7 @@ func TestLeftoverBytesAnswerNothing(t *testing.T) {
 			})
 			p := newPool(t, n.URL)
 			var wrong, failed atomic.Int64
+			var failure atomic.Value
 			var wait sync.WaitGroup
 			for worker := range 8 {
 				wait.Go(func() {
@@ -183,6 +184,7 @@ func TestLeftoverBytesAnswerNothing(t *testing.T) {
 						switch {
 						case err != nil:
 							failed.Add(1)
+							failure.Store(err)
 						case res.Header.Get("X-N") != number || strings.Contains(res.Text, "poison"):
 							wrong.Add(1)
 						}
@@ -194,7 +196,7 @@ func TestLeftoverBytesAnswerNothing(t *testing.T) {
 				t.Errorf("%d of 800 requests were answered with other requests' bytes", wrong.Load())
 			}
 			if failed.Load() != 0 {
-				t.Errorf("%d of 800 requests failed: they went out on a connection that was spoilt already", failed.Load())
+				t.Errorf("%d of 800 requests failed, one with %v: they went out on a connection that was spoilt already", failed.Load(), failure.Load())
 			}
 		})
 	}

@@ -66,12 +66,17 @@ func (w *walk) answer(at attempt, res *http.Response) (*http.Response, error) {
 	return res, nil
 }
 
-// settle learns from an answer: a success after a redirect names the leader, a
-// 503 that asks to come back says that it is none any more.
+// settle learns from an answer: a success after a redirect names the leader, and
+// nodes that do not lead; a 503 that asks to come back says that it leads no more.
 func (w *walk) settle(n *node, res *http.Response) {
 	switch {
 	case res.StatusCode < 300 && w.sent:
 		w.pool.leaders.learn(w.key, n)
+		for _, not := range w.tried {
+			if not != n {
+				not.cutTails(w.key)
+			}
+		}
 	case res.StatusCode == http.StatusServiceUnavailable && res.Header.Get("Retry-After") != "":
 		w.pool.leaders.drop(w.key, n)
 	}
