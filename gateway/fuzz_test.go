@@ -176,6 +176,7 @@ func FuzzRoute(f *testing.F) {
 		if sent.RequestURI() != target {
 			t.Errorf("parseRoute(%q, %q) would be sent as %q", method, target, sent.RequestURI())
 		}
+		// Facts L24: all of a stream's subresources share its key.
 		if key := streamKey(got); key != "/"+want.account+"/s."+want.stream {
 			t.Errorf("parseRoute(%q, %q): key %q", method, target, key)
 		}

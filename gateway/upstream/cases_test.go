@@ -174,7 +174,7 @@ func TestNameChangesItsAddress(t *testing.T) {
 		}})
 		tail := make(chan string, 1)
 		go func() {
-			res, err := p.send(t.Context(), http.MethodGet, streamPath, readKind().meta, "Accept", "text/event-stream")
+			res, err := p.send(t.Context(), http.MethodGet, streamPath, Meta{Path: streamPath, Read: true, Live: true}, "Accept", "text/event-stream")
 			tail <- fmt.Sprint(res.Text, err)
 		}()
 		(<-p.begin(t, keylessKind())).want(t, "old", 0, 0)

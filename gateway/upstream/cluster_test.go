@@ -9,16 +9,32 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// newUntoldPipes makes nodes that do not tell their cluster's id yet.
+func newUntoldPipes(t *testing.T, count int) (*Pool, []*pipeNode, *outcomes) {
+	t.Helper()
+	ps := &pipes{nodes: map[string]*pipeNode{}}
+	nodes, urls := make([]*pipeNode, count), make([]string, count)
+	for i := range nodes {
+		nodes[i], urls[i] = ps.serve(t, string(rune('a'+i))+":1", i, time.Hour, ok, nil)
+		nodes[i].d.setCluster("")
+	}
+	seen := &outcomes{}
+	return newPoolOf(t, Options{Nodes: urls, Dial: ps.dial, Observer: seen}), nodes, seen
+}
+
 // Ready is what the readiness page says: nobody answers yet, all is well, two
 // clusters, nobody answers any more.
 func TestReady(t *testing.T) {
 	wantKind(t, newPool(t).Ready(), NoUpstream)
 	synctest.Test(t, func(t *testing.T) {
-		p, nodes := newPipes(t, ok, ok)
+		p, nodes, _ := newUntoldPipes(t, 2)
+		time.Sleep(3 * probeEvery)
 		if err := p.Ready(); !errors.Is(err, ErrNotIdentified) {
-			t.Errorf("before any answer: %v", err)
+			t.Errorf("before any has told who it is: %v", err)
 		}
-		synctest.Wait()
+		nodes[0].d.setCluster("double")
+		nodes[1].d.setCluster("double")
+		time.Sleep(2 * probeEvery)
 		if err := p.Ready(); err != nil {
 			t.Errorf("with both nodes: %v", err)
 		}
@@ -50,9 +66,8 @@ func TestReady(t *testing.T) {
 // the connection tells nothing. Each news is told once.
 func TestClusterChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, nodes, seen := newWatchedPipes(t, ok)
-		nodes[0].d.setCluster("") // a node that does not tell is asked again soon
-		time.Sleep(3 * probeEvery)
+		p, nodes, seen := newUntoldPipes(t, 1)
+		time.Sleep(3 * probeEvery) // a node that does not tell is asked again soon
 		if err := p.Ready(); !errors.Is(err, ErrNotIdentified) {
 			t.Errorf("a node that does not tell: %v", err)
 		}
@@ -72,12 +87,17 @@ func TestClusterChanges(t *testing.T) {
 				nodes[0].kill()
 				nodes[0].revive()
 			}, probeEvery, []string{"cluster three"}},
-			{"behind the same address", func() {}, identityEvery + probeEvery, []string{"cluster four"}},
+			{"frozen and back on its connections", func() {
+				nodes[0].freeze()
+				lasts(t, p.is("a:1", Silent))
+				nodes[0].unfreeze()
+			}, probeEvery, []string{"a:1 silent", "a:1 up", "cluster four"}},
+			{"behind the same address", func() {}, 10*time.Second + probeEvery, []string{"cluster five"}},
 			{"long after", func() { time.Sleep(time.Hour) }, probeEvery, nil},
 		}
 		for i, s := range steps {
 			if i < len(steps)-1 {
-				nodes[0].d.setCluster([]string{"one", "two", "three", "four"}[i])
+				nodes[0].d.setCluster([]string{"one", "two", "three", "four", "five"}[i])
 			}
 			s.change()
 			time.Sleep(s.within)

@@ -93,8 +93,10 @@ func (c *watchedConn) signal() {
 
 // handOver gives the connection to a request. It waits, for as long as it takes
 // to schedule the transport's reader, until that has used up or choked on what
-// came with the last answer.
-func (c *watchedConn) handOver(ctx context.Context) {
+// came with the last answer, and has given that answer to whom it is for: the
+// connection comes here before, and ending it would lose the answer. So the wait
+// does not end with the request either.
+func (c *watchedConn) handOver() {
 	for {
 		c.mu.Lock()
 		if c.reading || c.closed {
@@ -107,11 +109,7 @@ func (c *watchedConn) handOver(ctx context.Context) {
 		}
 		turn := c.turn
 		c.mu.Unlock()
-		select {
-		case <-turn:
-		case <-ctx.Done():
-			return
-		}
+		<-turn
 	}
 }
 

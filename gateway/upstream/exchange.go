@@ -77,15 +77,16 @@ func (t *try) getConn(string) {
 	}
 }
 
-func (t *try) gotConn(ctx context.Context, info httptrace.GotConnInfo) {
+func (t *try) gotConn(info httptrace.GotConnInfo) {
+	conn, _ := info.Conn.(*watchedConn)
+	if conn != nil {
+		conn.handOver()
+	}
 	if t.again {
 		_ = info.Conn.Close() // so that nothing is written on it
 		return
 	}
-	t.reused = info.Reused
-	if t.conn, _ = info.Conn.(*watchedConn); t.conn != nil {
-		t.conn.handOver(ctx)
-	}
+	t.reused, t.conn = info.Reused, conn
 	t.connected.Store(true)
 	t.timer.Reset(t.head)
 }
@@ -101,7 +102,7 @@ func (p *Pool) once(req *http.Request, w *walk, n *node, via *http.Transport) (*
 	t.timer = time.AfterFunc(2*ConnectTimeout, func() { cancel(errHeaderTimeout) })
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn:              t.getConn,
-		GotConn:              func(info httptrace.GotConnInfo) { t.gotConn(ctx, info) },
+		GotConn:              t.gotConn,
 		GotFirstResponseByte: func() { t.answered.Store(true) },
 	})
 	n.wait(&t.waiter)

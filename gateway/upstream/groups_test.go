@@ -20,8 +20,8 @@ func TestGroupKeys(t *testing.T) {
 	if got := newGroupKeys(0).of(streamPath); got != streamPath {
 		t.Errorf("without groups: key %q, want the path", got)
 	}
-	for _, count := range []int{1, 4, 16, 1000} {
-		groups := newGroupKeys(count)
+	for _, count := range []uint32{1, 4, 16, 1000} {
+		groups := newGroupKeys(int(count))
 		seen := map[string]int{}
 		for i := range 5000 {
 			path := fmt.Sprintf("/acme/s.%d", i)
@@ -33,7 +33,7 @@ func TestGroupKeys(t *testing.T) {
 			}
 			seen[want]++
 		}
-		if len(seen) > count || len(seen) < min(count, 16) {
+		if len(seen) > int(count) || len(seen) < int(min(count, 16)) {
 			t.Errorf("5000 streams are in %d of %d groups", len(seen), count)
 		}
 	}

@@ -80,6 +80,7 @@ func TestLeaderIsForgotten(t *testing.T) {
 		{"L2 503 with Retry-After", "503 ok", 503, false},
 		{"L3 refused connection", "dead ok", 200, false},
 		{"redirect", "->1 ok", 200, false},
+		{"redirect, then a refusal", "->1 404", 404, false},
 		{"L19 broken exchange", "cut ok", 0, false},
 		{"404", "404 ok", 404, true},
 		{"500", "500 ok", 500, true},

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -336,7 +337,9 @@ func lasts(t *testing.T, ok func() bool) time.Duration {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	return time.Since(start)
+	took := time.Since(start)
+	synctest.Wait() // it has been told, too
+	return took
 }
 
 func (p *Pool) is(host string, s State) func() bool {

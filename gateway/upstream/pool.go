@@ -80,7 +80,7 @@ func New(o Options) (*Pool, error) {
 	}
 	p.nodes.Store(&[]*node{})
 	// Several gateways that start together do not all begin at the same node.
-	p.next.Store(rand.Uint64() >> 1)
+	p.next.Store(rand.Uint64() >> 1) //nolint:gosec // a place to begin, not a secret
 	if err := p.SetNodes(o.Nodes, o.GroupCount); err != nil {
 		cancel()
 		return nil, err

@@ -219,8 +219,9 @@ func TestKeptConnectionThatEnded(t *testing.T) {
 			if err != nil || res.StatusCode != http.StatusOK {
 				t.Errorf("%s %q: %v, %v", method, body, res.Response, err)
 			}
-			if got := len(n.hits()) - before; got != 1 || ended != 2 {
-				t.Errorf("%s %q: reached the node %d times on %d connections, want once and 2", method, body, got, ended)
+			// A third is one that Go's transport went for by itself: closed unused.
+			if got := len(n.hits()) - before; got != 1 || ended < 2 || ended > 3 {
+				t.Errorf("%s %q: reached the node %d times on %d connections, want once, and 2 or 3", method, body, got, ended)
 			}
 		}
 	}

@@ -45,6 +45,7 @@ func TestRepeats(t *testing.T) {
 		{"facts L23 led back over a third", keyed, handlers{silent, to("c"), to("a")}, "", TimedOut, h, []int{1, 1, 1}},
 		{"silent after a redirect, read", read, handlers{to("b"), silent, b}, "b", 0, h, []int{1, 1, 1}},
 		{"silent after a redirect, keyed", keyed, handlers{to("b"), silent, b}, "b", 0, h, []int{1, 1, 1}},
+		{"hops of the repeat are counted anew", read, handlers{to("b"), silent, to("d"), saying("d")}, "d", 0, h, []int{1, 1, 1, 1}},
 		{"facts R12 leader hop silent, keyless", keyless, handlers{to("b"), silent, b}, "", TimedOut, h, []int{1, 1, 0}},
 		{"facts R14 search hop broke, keyless", keyless, handlers{search, cut, b}, "", Failed, 0, []int{1, 1, 0}},
 		{"facts R14 search hop broke, keyed", keyed, handlers{search, cut, b}, "", Failed, 0, []int{1, 1, 0}},

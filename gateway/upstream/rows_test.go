@@ -23,7 +23,7 @@ func TestEveryRowIsNamed(t *testing.T) {
 			if file == "rows_test.go" {
 				continue
 			}
-			text, err := os.ReadFile(file) //nolint:gosec // names of test files beside this one
+			text, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -12,6 +12,8 @@ const (
 	// busy log, and no more memory than that.
 	queueLines = 8192
 	queueBytes = 8 << 20
+	// batchBytes is about how much is written at once.
+	batchBytes = 64 << 10
 	// flushTime bounds how long Close waits for a reader that has stopped reading.
 	flushTime = time.Second
 )
@@ -73,15 +75,16 @@ func (q *Queue) Close() {
 
 func (q *Queue) run() {
 	defer close(q.done)
+	batch := make([]byte, 0, batchBytes)
 	for {
 		select {
 		case line := <-q.lines:
-			q.write(line)
+			batch = q.write(batch, line)
 		case <-q.closing:
 			for {
 				select {
 				case line := <-q.lines:
-					q.write(line)
+					batch = q.write(batch, line)
 				default:
 					return
 				}
@@ -90,9 +93,23 @@ func (q *Queue) run() {
 	}
 }
 
-func (q *Queue) write(line []byte) {
-	q.waiting.Add(-int64(len(line)))
-	if _, err := q.w.Write(line); err != nil {
-		q.dropped.Add(1)
+// write writes a line and what else is waiting, as one: under load a call for
+// each line is what a log costs most.
+func (q *Queue) write(batch, line []byte) []byte {
+	batch = append(batch[:0], line...)
+	lines := int64(1)
+	for more := true; more && len(batch) < batchBytes; {
+		select {
+		case line := <-q.lines:
+			batch = append(batch, line...)
+			lines++
+		default:
+			more = false
+		}
 	}
+	q.waiting.Add(-int64(len(batch)))
+	if _, err := q.w.Write(batch); err != nil {
+		q.dropped.Add(lines)
+	}
+	return batch
 }
