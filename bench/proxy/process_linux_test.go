@@ -36,7 +36,7 @@ func (p process) cpu(tb testing.TB) time.Duration {
 // startRole starts this binary in a role and ends it with the benchmark.
 func startRole(tb testing.TB, role, node string) process {
 	tb.Helper()
-	cmd := exec.Command(os.Args[0]) //nolint:gosec,noctx // it is this binary, and ends with its standard input
+	cmd := exec.Command(os.Args[0]) //nolint:noctx // it is this binary, and ends with its standard input
 	cmd.Env = append(os.Environ(), envRole+"="+role, envNode+"="+node)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
