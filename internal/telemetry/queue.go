@@ -14,6 +14,8 @@ const (
 	queueBytes = 8 << 20
 	// batchBytes is about how much is written at once.
 	batchBytes = 64 << 10
+	// gatherTime is how long a line may wait for others.
+	gatherTime = 5 * time.Millisecond
 	// flushTime bounds how long Close waits for a reader that has stopped reading.
 	flushTime = time.Second
 )
@@ -80,6 +82,7 @@ func (q *Queue) run() {
 		select {
 		case line := <-q.lines:
 			batch = q.write(batch, line)
+			q.rest()
 		case <-q.closing:
 			for {
 				select {
@@ -90,6 +93,16 @@ func (q *Queue) run() {
 				}
 			}
 		}
+	}
+}
+
+// rest lets lines gather, so that not each of them wakes this goroutine.
+func (q *Queue) rest() {
+	timer := time.NewTimer(gatherTime)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-q.closing:
 	}
 }
 
