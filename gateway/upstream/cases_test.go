@@ -92,7 +92,7 @@ func TestOneSickNode(t *testing.T) {
 						<-p.begin(t, keylessKind())
 						<-p.begin(t, readKind())
 					}
-					time.Sleep(time.Minute)
+					time.Sleep(2 * time.Second)
 					if got := seen.takeEvents(); len(got) != 0 {
 						t.Errorf("events %v, want none", got)
 					}
@@ -186,7 +186,7 @@ func TestNameChangesItsAddress(t *testing.T) {
 		// The old one goes away: the probes find the new one, and nobody is out.
 		old.refuse.Store(true)
 		old.last.Store(true)
-		time.Sleep(time.Minute)
+		time.Sleep(5 * time.Second)
 		(<-p.begin(t, keylessKind())).want(t, "new", 0, 0)
 		close(more)
 		if got := <-tail; got != "old<nil>" {

@@ -93,7 +93,7 @@ func TestClusterChanges(t *testing.T) {
 				nodes[0].unfreeze()
 			}, probeEvery, []string{"a:1 silent", "a:1 up", "cluster four"}},
 			{"behind the same address", func() {}, 10*time.Second + probeEvery, []string{"cluster five"}},
-			{"long after", func() { time.Sleep(time.Hour) }, probeEvery, nil},
+			{"long after", func() { time.Sleep(3 * identityEvery) }, probeEvery, nil},
 		}
 		for i, s := range steps {
 			if i < len(steps)-1 {
@@ -182,7 +182,7 @@ func TestReloadKeepsEjections(t *testing.T) {
 		synctest.Wait()
 		before := nodes[0].probed.Load()
 		nodes[0].revive()
-		time.Sleep(time.Minute)
+		time.Sleep(5 * time.Second)
 		if got := nodes[0].probed.Load() - before; got != 0 {
 			t.Errorf("a node that was taken out was probed %d times", got)
 		}

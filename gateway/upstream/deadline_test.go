@@ -145,7 +145,7 @@ func TestBodiesHaveNoTimeout(t *testing.T) {
 			for range 10 {
 				_, _ = io.WriteString(w, "event: data\n\n")
 				_ = http.NewResponseController(w).Flush()
-				after(time.Minute, func(http.ResponseWriter, *http.Request) {})(w, r)
+				after(2*HeaderTimeout, func(http.ResponseWriter, *http.Request) {})(w, r)
 			}
 		})
 		res, err := p.send(t.Context(), http.MethodGet, streamPath, Meta{Read: true})

@@ -327,6 +327,9 @@ func (e ending) want(t *testing.T, text string, k Kind, took time.Duration) {
 	}
 }
 
+// step is how exactly lasts measures: each step costs real time.
+const step = 5 * time.Millisecond
+
 // lasts advances the fake clock until ok holds, and returns how long that took.
 func lasts(t *testing.T, ok func() bool) time.Duration {
 	t.Helper()
@@ -335,7 +338,7 @@ func lasts(t *testing.T, ok func() bool) time.Duration {
 		if time.Since(start) > time.Minute {
 			t.Fatal("not within a minute")
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(step)
 	}
 	took := time.Since(start)
 	synctest.Wait() // it has been told, too

@@ -44,7 +44,7 @@ func TestRefusedConnectionEjects(t *testing.T) {
 		}
 		wantHits(t, nodes, 0, 121)
 		nodes[0].revive()
-		if got := lasts(t, p.is("a:1", Up)); got > probeEvery+time.Millisecond {
+		if got := lasts(t, p.is("a:1", Up)); got > probeEvery+step {
 			t.Errorf("back after %s, want %s at the most", got, probeEvery)
 		}
 	})
@@ -60,13 +60,13 @@ func TestSilentNodeIsEjected(t *testing.T) {
 			time.Sleep(2*probeEvery + time.Duration(into)*time.Millisecond)
 			seen.takeEvents()
 			nodes[0].freeze()
-			if got := lasts(t, p.is("a:1", Silent)); got < 1500*time.Millisecond || got > 1751*time.Millisecond {
+			if got := lasts(t, p.is("a:1", Silent)); got < 1500*time.Millisecond || got > 1750*time.Millisecond+step {
 				t.Errorf("frozen %d ms after a probe: out after %s, want 1.5 s to 1.75 s", into, got)
 			}
 			for range 10 {
 				(<-p.begin(t, readKind())).want(t, "b", 0, 0)
 			}
-			time.Sleep(time.Minute)
+			time.Sleep(12 * time.Second)
 			nodes[0].unfreeze()
 			if got := lasts(t, p.is("a:1", Up)); got > 500*time.Millisecond {
 				t.Errorf("back after %s, want 500 ms at the most", got)
@@ -87,7 +87,7 @@ func TestSilentNodeIsEjected(t *testing.T) {
 func TestSlowNodeIsNotEjected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, _, seen := newProbedPipes(t, after(time.Second, status(http.StatusNoContent)), ok)
-		time.Sleep(time.Minute)
+		time.Sleep(15 * time.Second)
 		if diff := cmp.Diff([]string{"cluster double"}, seen.takeEvents()); diff != "" {
 			t.Errorf("events (-want +got):\n%s", diff)
 		}
@@ -134,7 +134,7 @@ func TestAnyAnswerToAProbe(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				_, _, seen := newProbedPipes(t, probe, ok)
-				time.Sleep(20 * time.Second)
+				time.Sleep(4 * time.Second)
 				if diff := cmp.Diff([]string{"cluster double"}, seen.takeEvents()); diff != "" {
 					t.Errorf("events (-want +got):\n%s", diff)
 				}
@@ -147,7 +147,7 @@ func TestAnyAnswerToAProbe(t *testing.T) {
 func TestBrokenProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, _, _ := newProbedPipes(t, cut, ok)
-		if got := lasts(t, p.is("a:1", Stopped)); got > probeEvery {
+		if got := lasts(t, p.is("a:1", Stopped)); got > probeEvery+step {
 			t.Errorf("out after %s, want %s at the most", got, probeEvery)
 		}
 	})
