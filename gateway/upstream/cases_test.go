@@ -80,7 +80,7 @@ func TestOneSickNode(t *testing.T) {
 	for name, handler := range sick {
 		for _, alone := range []bool{true, false} {
 			t.Run(fmt.Sprint(name, ", alone ", alone), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
 					handlers := []http.HandlerFunc{handler, saying("b"), saying("c")}
 					if alone {
 						handlers = handlers[:1]
@@ -104,7 +104,7 @@ func TestOneSickNode(t *testing.T) {
 		}
 	}
 	t.Run("hangs", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
 			p, nodes := newPipes(t, saying("a"), saying("b"), saying("c"))
 			justAfterAProbe()
 			nodes[0].freeze()
@@ -120,7 +120,7 @@ func TestOneSickNode(t *testing.T) {
 
 // U07, S12: clients that leave, before the head and in the body, eject nobody.
 func TestLeavingClientsEjectNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		p, nodes, seen := newWatchedPipes(t, silent, func(w http.ResponseWriter, r *http.Request) {
 			_ = http.NewResponseController(w).Flush()
 			silent(w, r)
@@ -152,7 +152,7 @@ func TestLeavingClientsEjectNobody(t *testing.T) {
 // U08: a node's name changes its address. New connections go to the new one
 // without a restart, and a tail on the old one goes on.
 func TestNameChangesItsAddress(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		ps := &pipes{nodes: map[string]*pipeNode{}}
 		more := make(chan struct{})
 		old, _ := ps.serve(t, "192.0.2.1:4437", 0, time.Hour, func(w http.ResponseWriter, r *http.Request) {

@@ -26,7 +26,7 @@ func newUntoldPipes(t *testing.T, count int) (*Pool, []*pipeNode, *outcomes) {
 // clusters, nobody answers any more.
 func TestReady(t *testing.T) {
 	wantKind(t, newPool(t).Ready(), NoUpstream)
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		p, nodes, _ := newUntoldPipes(t, 2)
 		time.Sleep(3 * probeEvery)
 		if err := p.Ready(); !errors.Is(err, ErrNotIdentified) {
@@ -65,7 +65,7 @@ func TestReady(t *testing.T) {
 // a restart between two probes, and within the time of the regular question where
 // the connection tells nothing. Each news is told once.
 func TestClusterChanges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		p, nodes, seen := newUntoldPipes(t, 1)
 		time.Sleep(3 * probeEvery) // a node that does not tell is asked again soon
 		if err := p.Ready(); !errors.Is(err, ErrNotIdentified) {
@@ -112,7 +112,7 @@ func TestClusterChanges(t *testing.T) {
 // Nodes that disagree for a while and then agree on what was known all along are
 // no news; a reload that settles the matter is, if another id comes of it.
 func TestClusterDisputes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		p, nodes, seen := newWatchedPipes(t, ok, ok)
 		restart := func(i int, id string) {
 			nodes[i].d.setCluster(id)
@@ -160,7 +160,7 @@ func TestClusterDisputes(t *testing.T) {
 // A node that is taken out of the list is not probed any more, and what is known
 // of one that stays is kept: a reload brings no dead node back.
 func TestReloadKeepsEjections(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		p, nodes, seen := newWatchedPipes(t, saying("a"), saying("b"), saying("c"))
 		synctest.Wait()
 		nodes[0].kill()

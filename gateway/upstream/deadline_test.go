@@ -29,7 +29,7 @@ func TestRedirectDeadlines(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
 				p, nodes := newPipes(t, tt.nodes...)
 				synctest.Wait()
 				start := time.Now()
@@ -104,7 +104,7 @@ func TestHeaderTimeoutThroughThePool(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
 				want := headerTimeout(tt.m).Round(time.Millisecond)
 				p, _ := newPipes(t, silent)
 				start := time.Now()
@@ -140,7 +140,7 @@ func TestHeaderTimeoutForReal(t *testing.T) {
 
 // F6: a body that flows on after the header timeout is not cut: an SSE answer.
 func TestBodiesHaveNoTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		p, _ := newPipes(t, func(w http.ResponseWriter, r *http.Request) {
 			for range 10 {
 				_, _ = io.WriteString(w, "event: data\n\n")
@@ -158,7 +158,7 @@ func TestBodiesHaveNoTimeout(t *testing.T) {
 // A connection's time is not the head's: a node that takes 4 s for each answers,
 // and one that takes no connection is passed over after ConnectTimeout.
 func TestConnectTimeIsItsOwn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		p, nodes := newPipes(t, after(4*time.Second, ok), ok)
 		synctest.Wait()
 		p.transport.CloseIdleConnections()
@@ -175,7 +175,7 @@ func TestConnectTimeIsItsOwn(t *testing.T) {
 }
 
 func TestBlackHole(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		p, nodes := newPipes(t, ok, ok)
 		synctest.Wait() // the questions about the identity are answered
 		p.transport.CloseIdleConnections()
@@ -194,7 +194,7 @@ func TestBlackHole(t *testing.T) {
 
 // A redirect whose body never ends held its request for ever.
 func TestRedirectWithoutEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		p, _ := newPipes(t, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Length", "100")
 			to("b")(w, r)

@@ -28,7 +28,7 @@ func justAfterAProbe() { time.Sleep(4*probeEvery + time.Millisecond) }
 // Facts L9, L19: a request that runs into its timeout ejects nobody; the route to
 // the node is dropped, and a redirect to it is followed as before.
 func TestTimeoutEjectsNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		var asked atomic.Int64
 		p, nodes, seen := newWatchedPipes(t, func(w http.ResponseWriter, r *http.Request) {
 			if asked.Add(1) == 1 {
@@ -56,7 +56,7 @@ func TestTimeoutEjectsNobody(t *testing.T) {
 // Facts L10: when a node is ejected as silent, the read and the keyed append that
 // wait on it move on at once; everything else waits for its own timeout.
 func TestSilentNodeWithRequests(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		p, nodes := newPipes(t, silent, saying("b"))
 		justAfterAProbe()
 		nodes[0].freeze()
@@ -79,7 +79,7 @@ func TestSilentNodeWithRequests(t *testing.T) {
 // then, the keyed append moves on too.
 func TestDrainingNodeWithRequests(t *testing.T) {
 	for _, dies := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
 			release := make(chan struct{})
 			p, nodes := newPipes(t, held(release, "a, late"), saying("b"))
 			justAfterAProbe()
@@ -116,7 +116,7 @@ func TestDrainingNodeWithRequests(t *testing.T) {
 // With no node to move to, whoever waits on the only one goes on waiting: it may
 // answer yet. What has not reached it is given up.
 func TestNowhereToMove(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		p, nodes := newPipes(t, ok)
 		justAfterAProbe()
 		nodes[0].freeze()
@@ -140,7 +140,7 @@ func TestNowhereToMove(t *testing.T) {
 // node as long as a request may, though that is ejected meanwhile.
 func TestRepeatWaits(t *testing.T) {
 	for _, k := range []kind{readKind(), keyedKind()} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
 			p, nodes := newPipes(t, silent, saying("b"), saying("c"))
 			justAfterAProbe()
 			p.leaders.learn(streamPath, (*p.nodes.Load())[0])
@@ -161,7 +161,7 @@ func TestRepeatWaits(t *testing.T) {
 // Facts L14: a redirect to an ejected leader is not followed while others are
 // there to ask; they all lead to it, so there is no leader. Once it is back it is.
 func TestRedirectToEjectedLeader(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		p, nodes := newPipes(t, saying("a"), to("a"), to("a"))
 		synctest.Wait()
 		nodes[0].freeze()
@@ -181,7 +181,7 @@ func TestRedirectToEjectedLeader(t *testing.T) {
 // Facts L15, R11: a named leader that cannot be reached is ejected, the follower
 // that named it is not.
 func TestUnreachableLeaderIsEjected(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		p, nodes, seen := newWatchedPipes(t, to("b"), to("c"), saying("c"))
 		synctest.Wait()
 		seen.takeEvents()
@@ -197,7 +197,7 @@ func TestUnreachableLeaderIsEjected(t *testing.T) {
 // Facts R19: a hint at a node that a firewall hides costs one connect timeout, by
 // when no further hop may begin, and ejects it.
 func TestHintIntoABlackHole(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		p, nodes, seen := newWatchedPipes(t, hint("b"), saying("b"), saying("c"))
 		justAfterAProbe() // so that the next does not come with the timeout
 		seen.takeEvents()
@@ -212,7 +212,7 @@ func TestHintIntoABlackHole(t *testing.T) {
 
 // Where the probes meet the black hole too, nobody waits so long.
 func TestHintIntoABlackHoleThatProbesSee(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		p, nodes := newPipes(t, hint("b"), saying("b"), saying("c"))
 		justAfterAProbe()
 		nodes[1].dial.Store(int64(time.Hour))
@@ -226,7 +226,7 @@ func TestHintIntoABlackHoleThatProbesSee(t *testing.T) {
 // A request that still looks for its connection when the node is found silent
 // does not wait for the connect timeout; nothing of it was sent, so any may move.
 func TestUnconnectedMovesWithTheEjection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		p, nodes := newPipes(t, saying("a"), saying("b"))
 		justAfterAProbe()
 		nodes[0].dial.Store(int64(time.Hour))
@@ -248,7 +248,7 @@ func TestUnconnectedMovesWithTheEjection(t *testing.T) {
 // Facts L16: with every node ejected requests are sent all the same, and a route
 // that was learned is kept.
 func TestAllEjected(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		ps := &pipes{nodes: map[string]*pipeNode{}}
 		a, urlA := ps.serve(t, "a:1", 0, time.Hour, saying("a"), silent)
 		b, urlB := ps.serve(t, "b:1", 1, time.Hour, saying("b"), silent)
@@ -272,7 +272,7 @@ func TestAllEjected(t *testing.T) {
 
 // Facts L17: a route to an ejected node is dropped while others live.
 func TestRouteToEjectedNode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		p, nodes := newPipes(t, saying("a"), saying("b"))
 		synctest.Wait()
 		p.leaders.learn(streamPath, (*p.nodes.Load())[0])
@@ -288,7 +288,7 @@ func TestRouteToEjectedNode(t *testing.T) {
 // Facts L18: a request that cannot be written is no node's fault: outcome unknown
 // as far as the caller is concerned, and nobody is ejected.
 func TestRequestThatCannotBeBuilt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		p, nodes, seen := newWatchedPipes(t, ok, ok)
 		synctest.Wait()
 		seen.takeEvents()

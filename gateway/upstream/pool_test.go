@@ -73,7 +73,7 @@ func TestNoNodes(t *testing.T) {
 	wantKind(t, err, NoUpstream) // F13
 	_, err = p.Identity()
 	wantKind(t, err, NoUpstream)
-	dead := newPool(t, deadURL(t))
+	dead := newPool(t, deadURL(0))
 	if _, err := dead.Identity(); !errors.Is(err, ErrNotIdentified) {
 		t.Errorf("identity of a dead node: %v", err)
 	}

@@ -30,7 +30,7 @@ func fleet(t *testing.T, words ...string) (urls []string, order func() []int, as
 	for i, word := range words {
 		ask[i] = &double{id: i}
 		if word == "dead" {
-			urls[i] = deadURL(t)
+			urls[i] = deadURL(i)
 			continue
 		}
 		answer := func(w http.ResponseWriter, r *http.Request) {

@@ -55,7 +55,7 @@ func TestRepeats(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
 				p, nodes, seen := newWatchedPipes(t, tt.nodes...)
 				synctest.Wait()
 				seen.takeEvents()
@@ -83,7 +83,7 @@ func TestRepeats(t *testing.T) {
 // A read whose repeat is refused has its answer: it has no effect to be in doubt.
 func TestRefusedRepeatOfARead(t *testing.T) {
 	for _, code := range []int{404, 410, 416, 503} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
 			p, _ := newPipes(t, silent, status(code))
 			synctest.Wait()
 			if e := <-p.begin(t, readKind()); e.err != nil || e.res.StatusCode != code {
@@ -95,7 +95,7 @@ func TestRefusedRepeatOfARead(t *testing.T) {
 
 // A node that is dead is passed over by a repeat too, where the probes know it.
 func TestRepeatGoesToALiveNode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		p, nodes := newPipes(t, silent, saying("b"), saying("c"))
 		synctest.Wait()
 		nodes[1].kill()

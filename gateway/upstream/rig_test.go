@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -229,17 +230,10 @@ func (d *double) hits() []ursulatest.Request {
 	return slices.Clone(d.seen)
 }
 
-// deadURL is the address of a node that refuses connections.
-func deadURL(t testing.TB) string {
-	t.Helper()
-	var lc net.ListenConfig
-	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return "http://" + l.Addr().String()
-}
+// deadURL is the address of a node that refuses connections; each i has its own.
+// The ports are of those that no system hands out: one that was free a moment ago
+// may be somebody's listener by now.
+func deadURL(i int) string { return fmt.Sprint("http://127.0.0.1:", 1+i) }
 
 // cut breaks the connection of a request without an answer.
 func cut(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
