@@ -101,8 +101,9 @@ func (d faultyDirectory) Stream(ctx context.Context, account tenant.AccountID, n
 
 func without(d faultyDirectory) rigOptions {
 	return rigOptions{change: func(o *Options) {
-		d.Directory = o.Directory
-		o.Directory, o.Authenticator = d, auth.New(auth.Options{Directory: d, Now: time.Now})
+		own := d // options may make several rigs at one time
+		own.Directory = o.Directory
+		o.Directory, o.Authenticator = own, auth.New(auth.Options{Directory: own, Now: time.Now})
 	}}
 }
 
