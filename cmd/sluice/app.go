@@ -57,6 +57,7 @@ type App struct {
 	public    []net.Listener
 	admin     net.Listener
 	draining  chan struct{}
+	cluster   atomic.Pointer[string]           // the id of the cluster that was identified last
 	directory atomic.Pointer[memory.Directory] // in force
 	started   *config.Config                   // at the start: what needs a restart is as it says
 

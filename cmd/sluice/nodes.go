@@ -37,7 +37,11 @@ func (w nodeWatcher) NodeChanged(node, state string) {
 // declared streams.
 func (w nodeWatcher) ClusterChanged(id string) {
 	w.app.log.Info("cluster identified", zap.String("cluster_id", id))
-	w.app.recheck()
+	// The first cluster's streams are being looked at already; doing so again would
+	// take back a readiness that has been told.
+	if before := w.app.cluster.Swap(&id); before != nil && *before != id {
+		w.app.recheck()
+	}
 }
 
 func nodesUp(states map[string]upstream.State) map[string]bool {
