@@ -11,28 +11,23 @@ import (
 	"sluice/internal/tenant"
 )
 
-// Principal is who a credential stands for. Values are never changed once
-// handed out and may be shared between goroutines.
-type Principal struct {
-	KeyID     string           // id of the key, for logs and revocation; not secret
-	Account   tenant.AccountID // whose streams it reaches
-	Access    tenant.Access    // write includes reading; anything unknown reaches nothing
-	Streams   tenant.StreamSet // the zero value reaches none
-	ActsAs    tenant.ActsAs
-	ExpiresAt time.Time // the credential is dead at and after this; zero = never
-}
-
 // Options are what an Authenticator needs.
 type Options struct {
-	Directory tenant.Directory // required; answers from memory
-	Now       func() time.Time // clock for expiry; nil = time.Now
+	Directory  tenant.Directory // required; answers from memory
+	Now        func() time.Time // clock for expiry; nil = time.Now
+	Origin     string           // issuer and audience of our own tokens; "" = there are none
+	Issuers    *Issuers         // whose tokens are taken besides; nil = nobody's
+	TokenCache int              // verified tokens remembered, about 1 KB each; 0 = DefaultTokenCache
 }
 
-// Authenticator turns credentials into principals. It keeps no state of its own
-// and is safe for concurrent use.
+// Authenticator turns credentials into principals. Of its own it keeps only
+// which tokens it has verified. It is safe for concurrent use.
 type Authenticator struct {
 	directory tenant.Directory
 	now       func() time.Time
+	origin    string
+	issuers   *Issuers
+	tokens    *tokenCache
 }
 
 // New makes an Authenticator.
@@ -40,7 +35,10 @@ func New(o Options) *Authenticator {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Authenticator{directory: o.Directory, now: o.Now}
+	return &Authenticator{
+		directory: o.Directory, now: o.Now, origin: o.Origin, issuers: o.Issuers,
+		tokens: newTokenCache(o.TokenCache),
+	}
 }
 
 // Authenticate reads the values of a request's Authorization headers and finds
@@ -48,9 +46,12 @@ func New(o Options) *Authenticator {
 //
 // Errors wrap exactly one of ErrInvalidCredential, ErrCredentialExpired and
 // ErrUnavailable. What does not have the form of a credential is refused without
-// a look-up. ErrUnavailable covers everything that keeps the directory from
-// giving a sure answer, the end of ctx too: an outage must never read as "this
-// key is wrong" (A11).
+// a look-up. ErrUnavailable covers everything that keeps the directory or an
+// issuer from giving a sure answer, the end of ctx too: an outage must never
+// read as "this key is wrong" (A11).
+//
+// It answers from memory, but for the first token that names a new key of
+// another issuer: that one may wait for the issuer, maxKeyWait at most.
 func (a *Authenticator) Authenticate(ctx context.Context, authorization []string) (*Principal, error) {
 	token, present, err := Bearer(authorization)
 	if err != nil {
@@ -59,21 +60,31 @@ func (a *Authenticator) Authenticate(ctx context.Context, authorization []string
 	if !present {
 		return nil, nil // anonymous is an answer, not a fault: the access rules decide on it
 	}
-	if strings.HasPrefix(token, KeyPrefix) {
-		return a.byKey(ctx, token)
+	if !strings.HasPrefix(token, KeyPrefix) {
+		return a.byToken(ctx, token)
 	}
-	// Signed tokens get their verifier here, as a second kind of credential.
-	return nil, ErrInvalidCredential
+	key, err := a.byKey(ctx, token)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.usable(key); err != nil {
+		return nil, err
+	}
+	return keyPrincipal(key), nil
 }
 
-func (a *Authenticator) byKey(ctx context.Context, token string) (*Principal, error) {
+// byKey finds the record of a key; whether it may be used is another question.
+func (a *Authenticator) byKey(ctx context.Context, token string) (*tenant.Key, error) {
 	if err := CheckKey(token); err != nil {
 		return nil, err
 	}
+	return a.byDigest(ctx, tenant.DigestOf(token))
+}
+
+func (a *Authenticator) byDigest(ctx context.Context, digest tenant.Digest) (*tenant.Key, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	digest := tenant.DigestOf(token)
 	key, err := a.directory.Key(ctx, digest)
 	switch {
 	case errors.Is(err, tenant.ErrNotFound):
@@ -88,24 +99,25 @@ func (a *Authenticator) byKey(ctx context.Context, token string) (*Principal, er
 	if subtle.ConstantTimeCompare(key.Digest[:], digest[:]) != 1 {
 		return nil, ErrUnknownKey
 	}
-	if err := a.usable(key); err != nil {
-		return nil, err
-	}
-	return &Principal{
-		KeyID: key.ID, Account: key.Account, Access: key.Access,
-		Streams: key.Streams, ActsAs: key.ActsAs, ExpiresAt: key.ExpiresAt,
-	}, nil
+	return key, nil
 }
 
 // usable says whether a known key may be used directly, now. What can never
 // become good again goes before expiry, so that a client with a revoked key is
 // not told to renew it.
 func (a *Authenticator) usable(key *tenant.Key) error {
+	if key.RevokedAt.IsZero() && key.ActsAs != tenant.User { // unknown values are no users
+		return ErrAgentKey
+	}
+	return a.exchangeable(key)
+}
+
+// exchangeable says whether a known key is good for the token exchange, now:
+// an agent's is.
+func (a *Authenticator) exchangeable(key *tenant.Key) error {
 	switch {
 	case !key.RevokedAt.IsZero():
 		return ErrRevokedKey
-	case key.ActsAs != tenant.User: // unknown values are no users
-		return ErrAgentKey
 	case !key.ExpiresAt.IsZero() && !a.now().Before(key.ExpiresAt):
 		return ErrCredentialExpired
 	}

@@ -120,3 +120,13 @@ func FuzzBearer(f *testing.F) {
 		}
 	})
 }
+
+// The table must hold what RFC 6750 §2.1 says, byte by byte.
+func TestB64TokenBytes(t *testing.T) {
+	for c := range 256 {
+		want := strings.IndexByte("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/", byte(c)) >= 0
+		if got := b64token("a" + string([]byte{byte(c)}) + "a"); got != want {
+			t.Errorf("byte %#x: %t, want %t", c, got, want)
+		}
+	}
+}

@@ -39,6 +39,41 @@ var (
 	ErrAgentKey = fmt.Errorf("%w: an agent's key is not for direct use", ErrInvalidCredential)
 )
 
+// Reasons for which a signed token is refused; all wrap ErrInvalidCredential and
+// are for the log, some with the name of a claim behind them.
+var (
+	// ErrMalformedToken is a text that is not a signed JWT in compact form: its
+	// segments, their alphabet, their JSON, a member that stands twice.
+	ErrMalformedToken = fmt.Errorf("%w: not a well-formed token", ErrInvalidCredential)
+	// ErrTokenHeader is a header with "crit", or without a usable "kid".
+	ErrTokenHeader = fmt.Errorf("%w: the token's header is not accepted", ErrInvalidCredential)
+	// ErrTokenType is a JWT that is not an access token (A05).
+	ErrTokenType = fmt.Errorf("%w: not an access token", ErrInvalidCredential)
+	// ErrTokenAlgorithm is an algorithm that is not taken at all, or not with
+	// this key (A01, A02).
+	ErrTokenAlgorithm = fmt.Errorf("%w: the token's algorithm is not accepted", ErrInvalidCredential)
+	// ErrTokenClaims is a claim that is missing, or not of the form or size that
+	// it must have.
+	ErrTokenClaims = fmt.Errorf("%w: the token's claims are not accepted", ErrInvalidCredential)
+	// ErrTokenIssuer is a token of somebody who is no issuer here.
+	ErrTokenIssuer = fmt.Errorf("%w: the token's issuer is not known", ErrInvalidCredential)
+	// ErrTokenAudience is a token made for somebody else.
+	ErrTokenAudience = fmt.Errorf("%w: the token is for another audience", ErrInvalidCredential)
+	// ErrTokenKey is a token signed with a key that its issuer does not have, or
+	// has no more.
+	ErrTokenKey = fmt.Errorf("%w: the token's key is not known", ErrInvalidCredential)
+	// ErrTokenSignature is a signature that is wrong.
+	ErrTokenSignature = fmt.Errorf("%w: the token's signature is wrong", ErrInvalidCredential)
+	// ErrTokenNotYet is a token that is issued or valid in the future, beyond the
+	// leeway.
+	ErrTokenNotYet = fmt.Errorf("%w: the token is not valid yet", ErrInvalidCredential)
+	// ErrTokenAccount is an account that the token's issuer may not name.
+	ErrTokenAccount = fmt.Errorf("%w: the token's issuer may not name its account", ErrInvalidCredential)
+	// ErrRevokedToken is a token made from a key that was revoked, or lost
+	// rights, since.
+	ErrRevokedToken = fmt.Errorf("%w: the token was revoked with its key", ErrInvalidCredential)
+)
+
 // Errors of access. ErrForbidden is what a client is told; the reasons wrap it
 // and are for the log only, since to a stranger all of them must look the same
 // (A16).

@@ -192,11 +192,36 @@ func (s StreamSet) Narrowed() bool { return !s.all }
 func (s StreamSet) Patterns() []string { return append([]string(nil), s.patterns...) }
 
 // Directory answers the request path's questions from memory. All methods are
-// safe for concurrent use; what they return must not be changed. They return
-// ErrNotFound for what surely does not exist and ErrUnavailable when that
+// safe for concurrent use; what they return must not be changed. The look-ups
+// return ErrNotFound for what surely does not exist and ErrUnavailable when that
 // cannot be told.
 type Directory interface {
 	Key(ctx context.Context, d Digest) (*Key, error)
 	Account(ctx context.Context, id AccountID) (*Account, error)
 	Stream(ctx context.Context, account AccountID, name StreamName) (*Stream, error)
+
+	// Cutoff is the time at or before which a token made from the key of that id
+	// must not have been issued; zero = none. A key that is revoked or removed,
+	// or changed so that it grants less or has another digest, gets one. It is in
+	// force no later than what it is set for, is kept for CutoffKept at least,
+	// and never moves back.
+	//
+	// A key may be used right after its cutoff: a token made then is issued at
+	// the first whole second after it. So a later cutoff of the same key lies a
+	// second or more behind the one before. While no good key has the id, its
+	// cutoff lies in the far future, so that no clock's skew lets a token live.
+	// Where several replicas share a store, the cutoff of a key that lives on
+	// has to allow for the skew of their clocks, up to 20 s.
+	Cutoff(keyID string) time.Time
+
+	// SigningKeys are our own keys, few: those that are published ahead, the one
+	// that signs and those whose tokens may live. It is asked once a request that
+	// carries a token, and gives the same slice as long as nothing changes.
+	// ErrUnavailable is its only error; there may be none.
+	SigningKeys(ctx context.Context) ([]SigningKey, error)
+
+	// Watch has changed called after each change is in force, by whichever
+	// goroutine made it, one or several at a time. changed must not block. The
+	// returned stop ends that; a call under way may end a moment later.
+	Watch(changed func(Change)) (stop func())
 }

@@ -1,15 +1,20 @@
 // Package memory is the directory of accounts, streams and keys that the
 // operator's file declares, held in memory.
 //
-// It owns the look-ups of the request path and their whole replacement at a
-// reload. It refuses to know where the declarations come from.
+// It owns the look-ups of the request path, their whole replacement at a reload,
+// and what a change means for credentials that live: cutoffs and announcements.
+// It refuses to know where the declarations come from.
 package memory
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"sluice/internal/tenant"
 )
@@ -25,6 +30,16 @@ type Content struct {
 	Accounts []tenant.Account
 	Streams  []tenant.Stream
 	Keys     []tenant.Key
+	// SigningKeys sign our own tokens. None: the directory makes one and rotates
+	// it, and tokens end with the process.
+	SigningKeys []tenant.SigningKey
+}
+
+// Options are what a Directory needs.
+type Options struct {
+	Content Content
+	Now     func() time.Time // nil = time.Now
+	Random  io.Reader        // for signing keys; nil = crypto/rand.Reader
 }
 
 type streamID struct {
@@ -37,27 +52,49 @@ type snapshot struct {
 	accounts map[tenant.AccountID]*tenant.Account
 	streams  map[streamID]*tenant.Stream
 	keys     map[tenant.Digest]*tenant.Key
+	good     map[string]bool // ids of keys that are not revoked
+	cutoffs  map[string]cutoff
+	signing  []tenant.SigningKey // those declared, then made
+	made     []tenant.SigningKey // the directory's own
 }
 
-// Directory implements tenant.Directory over a snapshot that Replace swaps
-// whole, so that a request never sees half of a change. Its look-ups take no
-// lock, do not allocate and never fail but with tenant.ErrNotFound.
-type Directory struct{ current atomic.Pointer[snapshot] }
+// Directory implements tenant.Directory over a snapshot that each change swaps
+// whole, so that a request never sees half of one. Its look-ups take no lock, do
+// not allocate and never fail but with tenant.ErrNotFound. Changes cost a copy
+// of what they touch.
+type Directory struct {
+	now      func() time.Time
+	random   io.Reader
+	current  atomic.Pointer[snapshot]
+	changing sync.Mutex // held over a change, not over its announcement
+	watchers watchers
+}
 
 var _ tenant.Directory = (*Directory)(nil)
 
-// New makes a directory of c. The error wraps ErrDuplicate or ErrForeign.
-func New(c Content) (*Directory, error) {
-	d := &Directory{}
-	if err := d.Replace(c); err != nil {
+// New makes a directory of c with the system's clock and randomness. The error
+// wraps ErrDuplicate or ErrForeign.
+func New(c Content) (*Directory, error) { return Open(Options{Content: c}) }
+
+// Open makes a directory. The error wraps ErrDuplicate or ErrForeign, or is that
+// of the randomness.
+func Open(o Options) (*Directory, error) {
+	d := &Directory{now: o.Now, random: o.Random}
+	if d.now == nil {
+		d.now = time.Now
+	}
+	if d.random == nil {
+		d.random = rand.Reader
+	}
+	d.current.Store(&snapshot{})
+	if err := d.Replace(o.Content); err != nil {
 		return nil, err
 	}
 	return d, nil
 }
 
-// Replace puts c in the place of everything known. On an error, which wraps
-// ErrDuplicate or ErrForeign, the old content stays.
-func (d *Directory) Replace(c Content) error {
+// read makes a snapshot of c, without what outlives a replacement.
+func read(c Content) (*snapshot, error) {
 	s := &snapshot{
 		accounts: make(map[tenant.AccountID]*tenant.Account, len(c.Accounts)),
 		streams:  make(map[streamID]*tenant.Stream, len(c.Streams)),
@@ -65,31 +102,37 @@ func (d *Directory) Replace(c Content) error {
 	}
 	for _, a := range c.Accounts {
 		if s.accounts[a.ID] != nil {
-			return fmt.Errorf("account %s: %w", a.ID, ErrDuplicate)
+			return nil, fmt.Errorf("account %s: %w", a.ID, ErrDuplicate)
 		}
 		s.accounts[a.ID] = &a
 	}
 	for _, st := range c.Streams {
 		id := streamID{st.Account, st.Name}
 		if s.accounts[st.Account] == nil {
-			return fmt.Errorf("stream %s of %s: %w", st.Name, st.Account, ErrForeign)
+			return nil, fmt.Errorf("stream %s of %s: %w", st.Name, st.Account, ErrForeign)
 		}
 		if s.streams[id] != nil {
-			return fmt.Errorf("stream %s of %s: %w", st.Name, st.Account, ErrDuplicate)
+			return nil, fmt.Errorf("stream %s of %s: %w", st.Name, st.Account, ErrDuplicate)
 		}
 		s.streams[id] = &st
 	}
+	owners := make(map[string]tenant.AccountID, len(c.Keys))
 	for _, k := range c.Keys {
 		if s.accounts[k.Account] == nil {
-			return fmt.Errorf("key %s: %w", k.ID, ErrForeign)
+			return nil, fmt.Errorf("key %s: %w", k.ID, ErrForeign)
 		}
 		if s.keys[k.Digest] != nil {
-			return fmt.Errorf("key %s: its digest: %w", k.ID, ErrDuplicate)
+			return nil, fmt.Errorf("key %s: its digest: %w", k.ID, ErrDuplicate)
 		}
+		// One key may have two digests, as while its secret is replaced.
+		if owner, ok := owners[k.ID]; ok && owner != k.Account {
+			return nil, fmt.Errorf("key %s: its id: %w", k.ID, ErrDuplicate)
+		}
+		owners[k.ID] = k.Account
 		s.keys[k.Digest] = &k
 	}
-	d.current.Store(s)
-	return nil
+	s.good = goodIDs(s.keys)
+	return s, nil
 }
 
 // Key implements tenant.Directory.
@@ -114,6 +157,21 @@ func (d *Directory) Stream(_ context.Context, account tenant.AccountID, name ten
 		return s, nil
 	}
 	return nil, tenant.ErrNotFound
+}
+
+// Cutoff implements tenant.Directory.
+func (d *Directory) Cutoff(keyID string) time.Time {
+	return d.current.Load().cutoff(keyID)
+}
+
+// SigningKeys implements tenant.Directory.
+func (d *Directory) SigningKeys(context.Context) ([]tenant.SigningKey, error) {
+	return d.current.Load().signing, nil
+}
+
+// Watch implements tenant.Directory. changed may change the directory itself.
+func (d *Directory) Watch(changed func(tenant.Change)) (stop func()) {
+	return d.watchers.add(changed)
 }
 
 // Streams lists all declared streams, in no order.

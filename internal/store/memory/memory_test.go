@@ -56,6 +56,7 @@ func TestReplaceKeepsTheOldOnError(t *testing.T) {
 		"account twice":  {func(c *Content) { c.Accounts = append(c.Accounts, c.Accounts[0]) }, ErrDuplicate},
 		"stream twice":   {func(c *Content) { c.Streams = append(c.Streams, c.Streams[0]) }, ErrDuplicate},
 		"digest twice":   {func(c *Content) { c.Keys[1].Digest = c.Keys[0].Digest }, ErrDuplicate},
+		"id of two":      {func(c *Content) { c.Keys[1].ID = c.Keys[0].ID }, ErrDuplicate},
 		"stream of none": {func(c *Content) { c.Streams[0].Account = "none" }, ErrForeign},
 		"key of none":    {func(c *Content) { c.Keys[0].Account = "none" }, ErrForeign},
 	} {

@@ -1,0 +1,162 @@
+package memory
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"sluice/internal/tenant"
+)
+
+// Replace puts c in the place of everything known, in one step. Keys that are
+// gone, revoked or grant less than before get a cutoff, and every difference
+// that can end an open tail is announced once it is in force. What was
+// remembered of earlier changes stays. On an error, which wraps ErrDuplicate or
+// ErrForeign or is that of the randomness, the old content stays.
+//
+// A declared signing key that is left out is void at once, as after a leak; one
+// that the directory made itself goes on to verify for tenant.CutoffKept.
+func (d *Directory) Replace(c Content) error {
+	next, err := read(c)
+	if err != nil {
+		return err
+	}
+	return d.change(func(prev *snapshot, now time.Time) (*snapshot, error) {
+		return next, d.setSigning(next, prev, c.SigningKeys, now)
+	})
+}
+
+// RevokeKey revokes the key of that id, whatever digests it has, now. It is no
+// error where it is revoked already. The error is tenant.ErrNotFound.
+func (d *Directory) RevokeKey(id string) error {
+	return d.change(func(prev *snapshot, now time.Time) (*snapshot, error) {
+		next := *prev
+		next.keys = maps.Clone(prev.keys)
+		found := false
+		for digest, k := range prev.keys {
+			if k.ID != id {
+				continue
+			}
+			found = true
+			if k.RevokedAt.IsZero() {
+				revoked := *k
+				revoked.RevokedAt = now
+				next.keys[digest] = &revoked
+			}
+		}
+		if !found {
+			return nil, fmt.Errorf("key: %w", tenant.ErrNotFound)
+		}
+		next.good = goodIDs(next.keys)
+		return &next, nil
+	})
+}
+
+// SetAccountState changes the state of an account. The error is
+// tenant.ErrNotFound.
+func (d *Directory) SetAccountState(id tenant.AccountID, state tenant.State) error {
+	return d.change(func(prev *snapshot, _ time.Time) (*snapshot, error) {
+		old := prev.accounts[id]
+		if old == nil {
+			return nil, fmt.Errorf("account: %w", tenant.ErrNotFound)
+		}
+		next, account := *prev, *old
+		account.State = state
+		next.accounts = maps.Clone(prev.accounts)
+		next.accounts[id] = &account
+		return &next, nil
+	})
+}
+
+// SetPublic makes a stream public or private. The error is tenant.ErrNotFound.
+func (d *Directory) SetPublic(account tenant.AccountID, name tenant.StreamName, public bool) error {
+	return d.change(func(prev *snapshot, _ time.Time) (*snapshot, error) {
+		id := streamID{account, name}
+		old := prev.streams[id]
+		if old == nil {
+			return nil, fmt.Errorf("stream: %w", tenant.ErrNotFound)
+		}
+		next, stream := *prev, *old
+		stream.Public = public
+		next.streams = maps.Clone(prev.streams)
+		next.streams[id] = &stream
+		return &next, nil
+	})
+}
+
+// change puts what follows from the present state in force, one change at a
+// time, and announces the differences. follow returns another snapshot than
+// prev.
+func (d *Directory) change(follow func(prev *snapshot, now time.Time) (*snapshot, error)) error {
+	changes, err := d.swap(follow)
+	if err != nil {
+		return err
+	}
+	d.watchers.announce(changes)
+	return nil
+}
+
+func (d *Directory) swap(follow func(prev *snapshot, now time.Time) (*snapshot, error)) ([]tenant.Change, error) {
+	d.changing.Lock()
+	defer d.changing.Unlock()
+	prev, now := d.current.Load(), d.now()
+	next, err := follow(prev, now)
+	if err != nil {
+		return nil, err
+	}
+	changes, lost := differences(prev, next)
+	// Rights and cutoffs are in one snapshot: nobody can see the lesser rights
+	// without the cutoff, or sign a token for the old ones behind it.
+	next.setCutoffs(prev, lost, now)
+	d.current.Store(next)
+	return changes, nil
+}
+
+// differences lists what next takes away from prev, and the keys that lost
+// rights.
+func differences(prev, next *snapshot) ([]tenant.Change, map[string]tenant.AccountID) {
+	var changes []tenant.Change
+	for id, a := range prev.accounts {
+		if b := next.accounts[id]; b == nil || b.State != a.State {
+			changes = append(changes, tenant.Change{Kind: tenant.AccountChanged, Account: id})
+		}
+	}
+	lost := make(map[string]tenant.AccountID)
+	for digest, k := range prev.keys {
+		if lessThan(next.keys[digest], k) {
+			lost[k.ID] = k.Account
+		}
+	}
+	for id, account := range lost {
+		changes = append(changes, tenant.Change{Kind: tenant.KeyChanged, KeyID: id, Account: account})
+	}
+	for id, s := range prev.streams {
+		if t := next.streams[id]; t == nil || s.Public && !t.Public {
+			changes = append(changes, tenant.Change{Kind: tenant.StreamChanged, Account: id.account, Stream: id.name})
+		}
+	}
+	same := func(a, b tenant.SigningKey) bool { return a == b }
+	if !slices.EqualFunc(prev.signing, next.signing, same) && prev.signing != nil {
+		changes = append(changes, tenant.Change{Kind: tenant.SigningKeysChanged})
+	}
+	return changes, lost
+}
+
+// lessThan reports whether k, which has old's digest or is nil, grants less than
+// old did. Nothing is less than a revoked key.
+func lessThan(k, old *tenant.Key) bool {
+	switch {
+	case !old.RevokedAt.IsZero():
+		return false
+	case k == nil, !k.RevokedAt.IsZero(), k.ID != old.ID, k.Account != old.Account:
+		return true
+	case k.Access != old.Access && k.Access != tenant.WriteAccess:
+		return true
+	case k.ActsAs != old.ActsAs && k.ActsAs != tenant.User:
+		return true
+	case !k.ExpiresAt.IsZero() && (old.ExpiresAt.IsZero() || k.ExpiresAt.Before(old.ExpiresAt)):
+		return true
+	}
+	return !old.Streams.Within(k.Streams)
+}
