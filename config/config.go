@@ -17,8 +17,8 @@ type Config struct {
 	// What clients call this gateway: scheme and host, and the port where it is
 	// not the scheme's own. Stream URLs begin with it, and it is the issuer and
 	// the audience of tokens; it is never taken from a request. Changing it
-	// changes every stream's URL.
-	Origin string `yaml:"origin" required:"true" eg:"https://streams.example.com" format:"origin"`
+	// changes every stream's URL, and ends every token.
+	Origin string `yaml:"origin" required:"true" eg:"https://streams.example.com" format:"origin" restart:"true"`
 
 	// The listener for the operator: health, metrics, reload.
 	Admin Admin `yaml:"admin"`
@@ -33,7 +33,7 @@ type Config struct {
 	// clients as the region of their streams and has no effect on routing.
 	Region string `yaml:"region" eg:"eu" format:"label"`
 
-	// Credentials. No key of this section exists in this version.
+	// Credentials: the token exchange, and whose tokens are taken beside keys.
 	Auth Auth `yaml:"auth"`
 
 	// What accounts may use.
@@ -41,6 +41,12 @@ type Config struct {
 
 	// Rules for all streams.
 	Streams Streams `yaml:"streams"`
+
+	// Pages of other origins.
+	CORS CORS `yaml:"cors"`
+
+	// The public server itself.
+	Server Server `yaml:"server"`
 
 	// Addresses (`10.0.0.9`) or networks (`10.0.0.0/8`) of the proxies whose
 	// `Forwarded` and `X-Forwarded-For` are believed. Empty: none, and the
@@ -73,7 +79,7 @@ type Admin struct {
 	// is not a loopback address; where it is set, it is always asked for, but for
 	// `/livez` and `/readyz`. Letters, digits and `-._~+/`, with `=` at the end
 	// only; take 32 random characters or more.
-	Token secret.Secret `yaml:"token" eg:"\"${SLUICE_ADMIN_TOKEN}\""`
+	Token secret.Secret `yaml:"token" eg:"\"${SLUICE_ADMIN_TOKEN}\"" format:"bearer"`
 }
 
 // TLS says how the public listener ends TLS.
@@ -91,13 +97,75 @@ type Ursula struct {
 	Nodes []string `yaml:"nodes" required:"true" eg:"[\"http://10.0.0.1:4437\"]" format:"node" list:"nonempty"`
 
 	// Raft groups of the cluster, as its own configuration says (`raft.group_count`).
-	// With it a redirect teaches the leader of all streams of a group; 0: of one
-	// stream at a time. A wrong number costs redirects, nothing else.
+	// With it a redirect teaches the leader of all streams of a group. 0: the nodes
+	// are asked, and until one tells, a redirect teaches of one stream at a time. A
+	// wrong number costs redirects, nothing else.
 	GroupCount int `yaml:"group_count" default:"0" eg:"16" min:"0" max:"65536"`
 }
 
-// Auth is the section for credentials; it has no keys in this version.
-type Auth struct{}
+// Auth is the section for credentials (design §5).
+type Auth struct {
+	// How long a token lives for which its client asks no time: 30 s to an hour.
+	// A token never outlives the key that it was made from.
+	TokenLifetime time.Duration `yaml:"token_lifetime" default:"10m" eg:"10m" min:"30s" max:"1h"`
+
+	// Tokens a second that one key may be exchanged for, sustained, and twice as
+	// many at once; over it the exchange answers 429. 0 turns the exchange off.
+	ExchangePerSecond int `yaml:"exchange_per_second" default:"10" eg:"10" min:"0" max:"1000000"`
+
+	// The private keys that tokens are signed with: P-256, PEM (PKCS 8 or SEC 1),
+	// as `openssl ecparam -name prime256v1 -genkey -noout` makes them, each once and
+	// one in a file. The first signs, the others verify. All replicas need the same
+	// ones. Absent: a key that lives as long as the process, and is known to no other
+	// replica. To rotate, append a key, reload all replicas, move it to the front,
+	// reload, and an hour later remove the old one. A key that is removed is void at
+	// once, and with it every token that it signed.
+	SigningKeys []secret.Secret `yaml:"signing_keys" eg:"[\"file:/etc/sluice/signing-1.pem\"]"`
+
+	// Identity providers of your own whose access tokens are taken (RFC 9068), at
+	// most 64. docs/security.md says what they are trusted with.
+	Issuers []Issuer `yaml:"issuers" eg:"[{issuer: \"https://login.example.com\", audience: \"https://streams.example.com\", account_claim: account, accounts: [acme]}]"`
+}
+
+// Issuer is an identity provider whose tokens are taken.
+type Issuer struct {
+	// The issuer's identifier, exactly as its tokens' `iss` has it: an https URL
+	// without a query (http on loopback only). Each once, and not `origin`.
+	Issuer string `yaml:"issuer" required:"true" eg:"https://login.example.com"`
+
+	// What the tokens' `aud` must hold.
+	Audience string `yaml:"audience" required:"true" eg:"https://streams.example.com" format:"label"`
+
+	// Where the issuer publishes its keys: an https URL (http on loopback only).
+	// Absent: found by discovery (RFC 8414, or OpenID Connect's).
+	JWKSURL string `yaml:"jwks_url" eg:"https://login.example.com/keys"`
+
+	// The claim that names the account: a text at the top of the token.
+	AccountClaim string `yaml:"account_claim" required:"true" eg:"account" format:"label"`
+
+	// The accounts that this issuer may name, each once. Tokens that name others
+	// are refused.
+	Accounts []string `yaml:"accounts" required:"true" eg:"[acme]" list:"nonempty"`
+}
+
+// CORS is the section for pages of other origins (design §9).
+type CORS struct {
+	// Origins whose pages may use this gateway, each once and as browsers send it:
+	// scheme, host, and the port where it is not the scheme's own; lower case and
+	// whole, for there are no patterns. `*`, alone, is all of them. Empty: none, and
+	// no header of CORS is sent. Cookies are never allowed; a page sends a token.
+	Origins []string `yaml:"origins" eg:"[\"https://app.example.com\"]" format:"page"`
+}
+
+// Server is the section for the public server.
+type Server struct {
+	// Requests with a bad credential that one client address (IPv6: one /64) may
+	// make at once before it is answered 429 instead of 401; then one a second, or a
+	// 60th of them, rounded down, where that is more. An expired credential is
+	// counted by itself, not by its address. Good credentials from the address are
+	// never held up. 0 counts none.
+	FailedCredentialsPerMinute int `yaml:"failed_credentials_per_minute" default:"60" eg:"60" min:"0" max:"1000000"`
+}
 
 // Limits are what accounts may use (design §6).
 type Limits struct {

@@ -23,6 +23,9 @@ import (
 
 const minimal = "origin: https://streams.example.com\nursula: {nodes: [\"http://10.0.0.1:4437\"]}\n"
 
+// signed adds a key for tokens, without which there is a warning.
+const signed = "auth: {signing_keys: [\"${SIGNING_KEY}\"]}\n"
+
 func parse(t *testing.T, text string) *Config {
 	t.Helper()
 	c, err := Parse("sluice.yaml", []byte(text), testOptions())
@@ -52,6 +55,8 @@ func defaults() *Config {
 		Admin:        Admin{Listen: "127.0.0.1:9090"},
 		TLS:          TLS{Mode: "off"},
 		Ursula:       Ursula{Nodes: []string{"http://10.0.0.1:4437"}},
+		Auth:         Auth{TokenLifetime: 10 * time.Minute, ExchangePerSecond: 10},
+		Server:       Server{FailedCredentialsPerMinute: 60},
 		Limits:       Limits{Default: DefaultLimits{RequestsPerSecond: 50, Burst: 100, OpenTails: 16, RequestBytes: 8 * MiB}, BodyBudget: 256 * MiB},
 		Streams:      Streams{Lifecycle: "managed"},
 		DrainTimeout: 30 * time.Second,
@@ -84,6 +89,19 @@ func TestGoodFiles(t *testing.T) {
 	full.Admin = Admin{Listen: "0.0.0.0:9090", Token: secret.New("from-env-0123456789")}
 	full.Ursula.Nodes = []string{"http://10.0.0.1:4437", "https://node-2.internal", "http://[fd00::1]:4437"}
 	full.Region = "eu"
+	full.Auth = Auth{
+		TokenLifetime: time.Hour, ExchangePerSecond: 1,
+		SigningKeys: []secret.Secret{secret.New(twoLines), secret.New("-----BEGIN SOMETHING-----\nthe other\n")},
+		Issuers: []Issuer{
+			{Issuer: "https://login.example.com/", Audience: "streams", AccountClaim: "https://example.com/account", Accounts: []string{"acme"}},
+			{
+				Issuer: "https://sso.example.com", Audience: "https://streams.example.com", JWKSURL: "https://sso.example.com/keys?v=1",
+				AccountClaim: "tenant", Accounts: []string{"acme", "beta"},
+			},
+		},
+	}
+	full.CORS.Origins = []string{"https://app.example.com", "http://localhost:3000", "https://[fd00::1]:8443", "capacitor://localhost"}
+	full.Server.FailedCredentialsPerMinute = 0
 	full.Limits = Limits{Default: DefaultLimits{RequestsPerSecond: 10, Burst: 20, OpenTails: 4, RequestBytes: 4 * MiB}, BodyBudget: 64 * MiB}
 	full.TrustedProxies = []netip.Prefix{
 		netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.168.0.9/32"), netip.MustParsePrefix("::1/128"), netip.MustParsePrefix("2001:db8::/32"),
@@ -110,6 +128,8 @@ func TestGoodFiles(t *testing.T) {
 	odd.Listen = []string{":0"}
 	odd.Region = "a${b}$c"
 	odd.Admin.Token = secret.New("from-file-0123456789")
+	odd.Auth.SigningKeys = []secret.Secret{secret.New(strings.TrimSuffix(twoLines, "\n"))}
+	odd.CORS.Origins = []string{"*"}
 
 	want := map[string]*Config{"good-minimal.yml": minimalFile, "good-full.yml": full, "good-bom-crlf-file.yml": odd}
 	for _, file := range testFiles(t, "good-*.yml") {
@@ -181,6 +201,11 @@ func TestSecretsAreNeverPrinted(t *testing.T) {
 		`admin: {token: "${` + key + `}"}`,
 		`admin: {token: "a ${LEAK}"}`,
 		"admin: {token: file:" + key + "}",
+		"auth: {signing_keys: [" + key + "bad]}",
+		"auth: {signing_keys: " + key + "}",
+		`auth: {signing_keys: [{x: "${LEAK}"}, "${LEAK}", "${LEAK}"]}`,
+		`auth: {issuers: [{issuer: "bad ${LEAK}", jwks_url: "https://u:` + leak + `@bad.example.com"}]}`,
+		`cors: {origins: ["https://u:` + leak + `@h", "${LEAK}"]}`,
 		`admin: {listen: "${LEAK}"}`,
 		`drain_timeout: "x${LEAK}"`,
 		`trusted_proxies: ["${LEAK}"]`,
@@ -215,7 +240,7 @@ func TestSecretsAreNeverPrinted(t *testing.T) {
 // L10: limits of 0 and limits left out were taken for one another. 0 closes,
 // absent is the default, and the odd ones are remarked on.
 func TestLimitsOfZeroAndAbsent(t *testing.T) {
-	c := parse(t, minimal+`
+	c := parse(t, minimal+signed+`
 limits: {default: {requests_per_second: 5, burst: 6, open_tails: 0}}
 accounts:
   - {id: acme, limits: {requests_per_second: 0}}
@@ -235,7 +260,7 @@ accounts:
 	for i, w := range warnings {
 		paths[i] = fmt.Sprintf("%d %s", w.Line, w.Path)
 	}
-	if diff := cmp.Diff([]string{"4 limits.default.open_tails", "6 accounts[0].limits.requests_per_second"}, paths); diff != "" {
+	if diff := cmp.Diff([]string{"5 limits.default.open_tails", "7 accounts[0].limits.requests_per_second"}, paths); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
 	}
 }
@@ -257,14 +282,14 @@ accounts:
 		}
 		return lines
 	}
-	odd := []string{"sluice.yaml:1 origin", "sluice.yaml:3 trusted_proxies[0]"}
+	odd := []string{"sluice.yaml:1 origin", "sluice.yaml:1 auth.signing_keys", "sluice.yaml:3 trusted_proxies[0]"}
 	if diff := cmp.Diff(odd, list(at.Add(-time.Second))); diff != "" {
 		t.Errorf("before the expiry (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(slices.Concat(odd, []string{"sluice.yaml:9 accounts[0].keys[0].expires_at"}), list(at)); diff != "" {
 		t.Errorf("at the expiry (-want +got):\n%s", diff)
 	}
-	if w := parse(t, minimal).Warnings(at); w != nil {
+	if w := parse(t, minimal+signed).Warnings(at); w != nil {
 		t.Errorf("warnings of a plain file: %v", w)
 	}
 }
@@ -279,6 +304,7 @@ func TestRestartOnly(t *testing.T) {
 		"listen":        {`listen: ":1"`, []string{"listen"}},
 		"both":          {"admin: {listen: \"127.0.0.1:1\"}\nlisten: [\":2\", \":3\"]", []string{"listen", "admin.listen"}},
 		"reloaded":      {"log: {level: debug}\ndrain_timeout: 1s\naccounts: [{id: acme}]\nadmin: {token: x}", nil},
+		"credentials":   {everyCredential, nil},
 		"same, written": {`listen: [":8080"]`, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -263,9 +263,6 @@ func keys(specs []spec) []string {
 }
 
 func keyList(specs []spec) string {
-	if len(specs) == 0 {
-		return "none exists in this version"
-	}
 	return strings.Join(keys(specs), ", ")
 }
 

@@ -5,8 +5,8 @@
 //
 // It refuses to know what the values are used for: it starts nothing, opens no
 // socket and imports none of the packages that it configures. The grammar of
-// account ids, stream names and digests is the domain's, so the caller passes
-// it in as Grammar.
+// account ids, stream names, digests, issuers and signing keys is the domain's,
+// so the caller passes it in as Grammar.
 //
 // The keys, defaults and bounds stand in the struct tags of Config:
 //
@@ -16,7 +16,8 @@
 //	eg        an example for messages and for the generated reference
 //	enum      the allowed words, separated by "|"
 //	min, max  bounds, both included, in the file's own spelling
-//	format    one of the named checks in format.go
+//	format    one of the named checks in format.go; of a secret "bearer", where it
+//	          has to go into an Authorization header
 //	list      "nonempty": [] is refused; "single": one text stands for a list of one
 //	restart   "true": a change is not taken up by a reload
 package config

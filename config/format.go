@@ -28,6 +28,8 @@ func checkFormat(format, s string) (string, error) {
 		return baseURL(s, true)
 	case "node":
 		return baseURL(s, false)
+	case "page":
+		return s, checkPage(s)
 	case "media":
 		return s, checkMedia(s)
 	case "label":
@@ -107,6 +109,51 @@ func defaultPort(scheme string) string {
 		return "443"
 	}
 	return "80"
+}
+
+// checkPage checks the origin of pages. It is compared byte for byte with what
+// browsers send, so only their one spelling of it (RFC 6454 §6.2) ever matches.
+func checkPage(s string) error {
+	const want = `want an origin as browsers send it: scheme://host, with :port where it is not the scheme's own; or "*", which is all`
+	scheme, host, ok := strings.Cut(s, "://")
+	switch {
+	case s == "*":
+		return nil
+	case s == "null":
+		return &formatError{want: want + `; null is sent for every local file and every sandboxed page, and names none of them`}
+	case strings.Contains(s, "*"):
+		return &formatError{want: want + "; there are no patterns, so list each origin"}
+	case !ok:
+		base, err := baseURL("https://"+s, true)
+		var f *formatError
+		if errors.As(err, &f) {
+			base = f.better
+		}
+		return &formatError{want, base}
+	case strings.EqualFold(scheme, "http") || strings.EqualFold(scheme, "https"):
+		_, err := baseURL(s, true)
+		return err
+	}
+	// Apps have schemes of their own, as in capacitor://localhost.
+	if lower := strings.ToLower(strings.TrimSuffix(s, "/")); lower != s && checkPage(lower) == nil {
+		return &formatError{want, lower}
+	}
+	name, port, hasPort := strings.Cut(host, ":")
+	if _, err := strconv.ParseUint(port, 10, 16); hasPort && err != nil || !schemeName(scheme) || !hostName(name) {
+		return &formatError{want: want}
+	}
+	return nil
+}
+
+// schemeName is RFC 3986 §3.1, in lower case.
+func schemeName(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if ('a' > c || c > 'z') && (i == 0 || (c < '0' || c > '9') && c != '+' && c != '-' && c != '.') {
+			return false
+		}
+	}
+	return s != ""
 }
 
 func checkMedia(s string) error {

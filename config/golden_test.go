@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"sluice/internal/secret"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -26,8 +28,20 @@ func testGrammar() Grammar {
 		StreamName: func(_, name string) error { return refuse(name) },
 		StreamSet:  func(p []string) error { return refuse(strings.Join(p, "")) },
 		Digest:     refuse,
+		IssuerURL:  refuse,
+		JWKSURL:    refuse,
+		// One key may be written in several ways.
+		SigningKey: func(s secret.Secret) (string, error) {
+			if strings.Contains(s.Reveal(), "bad") {
+				return "", errors.New("bad key: it is not one")
+			}
+			return strings.TrimSpace(s.Reveal()), nil
+		},
 	}
 }
+
+// twoLines is what a private key is to this package: a text of several lines.
+const twoLines = "-----BEGIN SOMETHING-----\nof several words\n"
 
 // leak is a value that must never be printed.
 const leak = "leaked-value-0123456789"
@@ -35,6 +49,7 @@ const leak = "leaked-value-0123456789"
 func testOptions() Options {
 	vars := map[string]string{
 		"SLUICE_ADMIN_TOKEN": "from-env-0123456789", "SECOND_ACCOUNT": "beta", "BURST": "7", "EMPTY": "", "LEAK": leak,
+		"SIGNING_KEY":      twoLines,
 		"FILE_IN_VARIABLE": "file:secrets/admin-token", "DIR": "secrets",
 	}
 	return Options{

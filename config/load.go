@@ -14,6 +14,8 @@ import (
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
+
+	"sluice/internal/secret"
 )
 
 // Bounds on what is read. MaxFile holds over 100,000 declared keys of 200
@@ -41,6 +43,11 @@ type Grammar struct {
 	StreamName func(account, name string) error // the name, and the length of both together
 	StreamSet  func(patterns []string) error    // never called with an empty list
 	Digest     func(text string) error
+	IssuerURL  func(url string) error // another issuer's identifier
+	JWKSURL    func(url string) error // where its keys are
+	// SigningKey reads a private key and tells its id: the same for one key,
+	// however it is written.
+	SigningKey func(text secret.Secret) (id string, err error)
 }
 
 // Load reads the file at path. Problems in it are an *Invalid; a file that

@@ -17,27 +17,24 @@ func Planned() []PlannedKey {
 	const local = "remove it. Each process counts its limits by itself"
 	const noTLS = "write mode: off, or remove it. End TLS at a load balancer in front of this gateway"
 	const noTLSKeys = "remove it. End TLS at a load balancer in front of this gateway"
-	const onlyKeys = "remove it. Clients use their API keys directly; there is no token exchange"
 	const noUploads = "remove it. Uploads are bounded by request_bytes and limits.body_budget"
 	const fixed = "remove it. The server's own limits hold"
 	return []PlannedKey{
 		{"store", declared},
 		{"redis", local},
-		{"cors", "remove it. No cross-origin headers are sent, so pages of other origins cannot read streams"},
 		{"cache", "remove it. Every read goes to a node"},
 		{"tails", "remove it. Each live read has its own read at a node, and no heartbeat is added"},
 		{"management", "remove it. There is no Management API; declare accounts, streams and keys in this file"},
 		{"usage", "remove it. Use is not metered"},
 		{"trace", "remove it. No traces are sent"},
-		{"server", fixed},
+		{"server.header_bytes", fixed},
+		{"server.idle", fixed},
+		{"server.connections_per_address", fixed},
+		{"server.tails_per_connection", fixed},
 		{"proxy_protocol", "remove it. Name the load balancer in trusted_proxies and have it send X-Forwarded-For"},
 		{"admin.pprof", "remove it. There are no profiles"},
 		{"log.sample", "remove it. Every request is logged"},
-		{"auth.token_lifetime", onlyKeys},
-		{"auth.issuers", "remove it. Tokens of other issuers are refused; clients use API keys"},
-		{"auth.sealing_key", onlyKeys},
-		{"auth.signing_keys", onlyKeys},
-		{"auth.exchange_per_second", onlyKeys},
+		{"auth.sealing_key", "remove it. There is no store whose keys it could seal; signing keys come from auth.signing_keys"},
 		{"limits.floor", "remove it. Each process counts by itself, so every account has its whole limit at each"},
 		{"limits.default.uploads", noUploads},
 		{"limits.default.upload_bytes", noUploads},

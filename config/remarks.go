@@ -3,6 +3,8 @@ package config
 import (
 	"fmt"
 	"net/url"
+	"slices"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -59,6 +61,13 @@ func odd(c *Config) []finding {
 			f.add(fmt.Sprintf("trusted_proxies[%d]", i), "is every address, so that any client can claim any address; name your proxies")
 		}
 	}
+	f.oddAuth(c)
+	if slices.Contains(c.CORS.Origins, "*") {
+		f.add("cors.origins", "lets the page of any site read answers from within its visitors' browsers, public streams on a private network too; list the origins where you know them")
+	}
+	if n := c.Server.FailedCredentialsPerMinute; n > 0 && n < sustainedFailures {
+		f.add("server.failed_credentials_per_minute", "is so many at once, but 60 a minute over a while all the same, since less than one a second is not counted; write 60 or more, or 0 to count none")
+	}
 	d := c.Limits.Default
 	closed(&f, "limits.default", &d.RequestsPerSecond, &d.Burst, &d.OpenTails, &d.RequestBytes)
 	for i, a := range c.Accounts {
@@ -66,6 +75,38 @@ func odd(c *Config) []finding {
 		closed(&f, fmt.Sprintf("accounts[%d].limits", i), l.RequestsPerSecond, l.Burst, l.OpenTails, l.RequestBytes)
 	}
 	return f
+}
+
+// sustainedFailures is the least that is let through in a minute, over a while.
+const sustainedFailures = 60
+
+// oddAuth remarks on tokens.
+func (f *findings) oddAuth(c *Config) {
+	switch origin, err := url.Parse(c.Origin); {
+	case c.Auth.ExchangePerSecond == 0:
+		f.add("auth.exchange_per_second", "is 0, which turns the token exchange off and does not mean unlimited; leave the key out for the default")
+	case len(c.Auth.SigningKeys) > 0 || err == nil && loopbackHost(origin.Hostname()):
+		// On one machine there is no other replica.
+	default:
+		f.add("auth.signing_keys", `has no key, so that tokens are signed with one that this process makes: they end with it, and no other replica takes them; write signing_keys: ["file:/etc/sluice/signing-1.pem"], made by "openssl ecparam -name prime256v1 -genkey -noout"`)
+	}
+	declared := make(map[string]bool, len(c.Accounts))
+	for _, a := range c.Accounts {
+		declared[a.ID] = true
+	}
+	for i, is := range c.Auth.Issuers {
+		path := fmt.Sprintf("auth.issuers[%d]", i)
+		for _, at := range []struct{ key, url string }{{"issuer", is.Issuer}, {"jwks_url", is.JWKSURL}} {
+			if strings.HasPrefix(strings.ToLower(at.url), "http:") {
+				f.add(path+"."+at.key, "is http, which is for trials on one machine: whoever can listen there makes tokens that are taken; use https")
+			}
+		}
+		for j, id := range is.Accounts {
+			if !declared[id] {
+				f.add(fmt.Sprintf("%s.accounts[%d]", path, j), "no account of that id is declared, so that its tokens are refused with 403; declare it under accounts, or remove it here")
+			}
+		}
+	}
 }
 
 // closed remarks on limits of 0: they read like "no limit" and mean "nothing".

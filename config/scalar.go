@@ -25,7 +25,7 @@ func (d *decoder) scalar(n *yaml.Node, v reflect.Value, at position, path string
 		return
 	}
 	if v.Type() == reflect.TypeFor[secret.Secret]() {
-		d.secret(n, v, at, path)
+		d.secret(n, v, at, path, s)
 		return
 	}
 	text, expanded, err := expand(n.Value, d.opts.Env)

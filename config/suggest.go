@@ -7,9 +7,6 @@ import (
 
 // didYouMean says what to write instead of an unknown key.
 func didYouMean(name string, known []string) string {
-	if len(known) == 0 {
-		return "this section has no keys in this version; remove it"
-	}
 	best, bestAt := "", 3 // at most two slips
 	if len(name) <= 4 {
 		bestAt = 2

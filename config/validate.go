@@ -25,6 +25,8 @@ func validate(c *Config, g Grammar) []finding {
 	var f findings
 	f.listeners(c)
 	f.nodes(c.Ursula.Nodes)
+	f.auth(c, g)
+	f.origins(c.CORS.Origins)
 	f.limits(c)
 	f.accounts(c.Accounts, g)
 	return f
@@ -176,19 +178,33 @@ func (c accountChecks) keys(a Account, path string) {
 	}
 }
 
-func (c accountChecks) unique(first map[string]string, value, path, key string) {
+// unique finds a value that another section has already; first holds the path of
+// the first section with each.
+func (f *findings) unique(first map[string]string, value, path, key string) {
 	if value == "" {
 		return
 	}
 	if at, ok := first[value]; ok {
-		c.add(path+"."+key, "is the same as %s.%s; each %s is given once, so change or remove one of them", at, key, key)
+		f.add(path+"."+key, "is the same as %s.%s; each %s is given once, so change or remove one of them", at, key, key)
 		return
 	}
 	first[value] = path
 }
 
-func (c accountChecks) grammarError(path string, err error, eg string) {
+// once finds what a list has twice. A value that is empty was reported already.
+func (f *findings) once(path string, values []string) {
+	first := make(map[string]int, len(values))
+	for i, v := range values {
+		if at, ok := first[v]; ok && v != "" {
+			f.add(fmt.Sprintf("%s[%d]", path, i), "is the same as %s[%d]; remove one of them", path, at)
+			continue
+		}
+		first[v] = i
+	}
+}
+
+func (f *findings) grammarError(path string, err error, eg string) {
 	if err != nil {
-		c.add(path, "%v; write e.g. %s", err, eg)
+		f.add(path, "%v; write e.g. %s", err, eg)
 	}
 }

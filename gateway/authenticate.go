@@ -1,6 +1,9 @@
 package gateway
 
-import "net/http"
+import (
+	"net/http"
+	"strings"
+)
 
 // authenticate finds out who asks. The header alone carries a credential: no
 // query, cookie or path does (design §3).
@@ -10,7 +13,7 @@ func (c *chain) authenticate(next handler) handler {
 		s.Credential = len(values) > 0
 		p, err := c.Authenticator.Authenticate(r.Context(), values)
 		if err != nil {
-			return err
+			return c.failed(s, strings.Join(values, ","), err)
 		}
 		s.Principal = p
 		return next(s, w, r)

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -58,11 +59,13 @@ func newChainBench(tb testing.TB, method, target, keyName string) *chainBench {
 		tb.Fatal(err)
 	}
 	limits := ratelimit.NewMemory(ratelimit.MemoryOptions{Now: time.Now})
-	b := &chainBench{chain: newChain(Options{
+	b, open := &chainBench{}, &openTails{now: time.Now}
+	open.check = func(ctx context.Context, t *openTail) (*auth.Principal, error) { return b.chain.recheck(ctx, t) }
+	b.chain = newChain(Options{
 		Directory: directory, Authenticator: auth.New(auth.Options{Directory: directory, Now: time.Now}),
 		Limiter: limits, Tails: limits, Log: telemetry.NewLogger(io.Discard, zap.NewAtomicLevelAt(zap.InfoLevel)),
 		Metrics: metrics, Budget: NewBodyBudget(1 << 20), Now: time.Now, Random: steadyRandom{}, Pace: Pace{}.withDefaults(),
-	})}
+	}, open)
 	b.serve = func(*Scope, http.ResponseWriter, *http.Request) error { return nil }
 	for _, step := range slices.Backward(b.chain.order()) {
 		b.serve = step(b.serve)

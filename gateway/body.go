@@ -57,27 +57,43 @@ type pacedReader struct {
 
 func (p *pacedReader) Read(b []byte) (int, error) {
 	now := time.Now()
-	if p.minBytes > 0 && p.windowEnd.IsZero() {
+	if p.windowEnd.IsZero() {
 		p.windowEnd = now.Add(p.window)
 	}
-	deadline := now.Add(p.stall)
-	if !p.end.IsZero() && deadline.After(p.end) {
-		deadline = p.end
-	}
 	// Only a writer that no connection stands behind cannot set deadlines.
-	_ = p.control.SetReadDeadline(deadline)
+	_ = p.control.SetReadDeadline(p.deadline(now))
 	n, err := p.body.Read(b)
-	p.windowBytes += int64(n)
-	if errors.Is(err, os.ErrDeadlineExceeded) {
+	if errors.Is(err, os.ErrDeadlineExceeded) || err == nil && !p.keepsUp(time.Now(), n) {
 		return n, errTooSlow
 	}
-	if now = time.Now(); err == nil && p.minBytes > 0 && now.After(p.windowEnd) {
-		if p.windowBytes < p.minBytes {
-			return n, errTooSlow
-		}
-		p.windowEnd, p.windowBytes = now.Add(p.window), 0
-	}
 	return n, err
+}
+
+// deadline is when the body is cut unless a byte comes before: by its stall, by
+// its end, or by the end of a window that lacks its bytes so far.
+func (p *pacedReader) deadline(now time.Time) time.Time {
+	at := now.Add(p.stall)
+	if !p.end.IsZero() && at.After(p.end) {
+		at = p.end
+	}
+	if p.windowBytes < p.minBytes && at.After(p.windowEnd) {
+		at = p.windowEnd
+	}
+	return at
+}
+
+// keepsUp counts bytes that have come, and reports whether the windows that ended
+// before them had theirs. Windows follow each other without a gap: one that began
+// only with the byte that closed the last would be longer by what the client waits.
+func (p *pacedReader) keepsUp(now time.Time, n int) bool {
+	for p.minBytes > 0 && now.After(p.windowEnd) {
+		if p.windowBytes < p.minBytes {
+			return false
+		}
+		p.windowEnd, p.windowBytes = p.windowEnd.Add(p.window), 0
+	}
+	p.windowBytes += int64(n)
+	return true
 }
 
 // done takes the deadline off, so that it does not meet the next request.

@@ -103,7 +103,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// B2: a refused body is given up 5 s after its last byte, and 30 s in all, however
+// Facts B2: a refused body is given up 5 s after its last byte, and 30 s in all, however
 // little comes: there is no floor for what is dropped.
 func TestDrainPace(t *testing.T) {
 	const s = time.Second

@@ -27,7 +27,7 @@ type bodySpy struct {
 	during func() // called while the body is held; nil = nothing
 }
 
-func (b *bodySpy) Send(r *http.Request, m upstream.Meta) (*http.Response, error) {
+func (b *bodySpy) Send(_ context.Context, r *http.Request, m upstream.Meta) (*http.Response, error) {
 	b.mu.Lock()
 	b.bodies = append(b.bodies, m.Body)
 	during := b.during
@@ -127,7 +127,7 @@ func TestBodiesArriveExactly(t *testing.T) {
 			}
 		}
 	}
-	// B4: one that says itself that it is too large is not waited for.
+	// Facts B4: one that says itself that it is too large is not waited for.
 	_, before := spy.last()
 	conn := rg.dial(t)
 	rg.write(t, conn, fmt.Sprintf("POST /acme/s.priv HTTP/1.1\r\nHost: gw\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n", rg.Keys[key], limit+1))

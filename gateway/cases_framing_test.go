@@ -282,6 +282,29 @@ func TestBodyOnARead(t *testing.T) {
 	})
 }
 
+// H21, on writes that need none: a body on DELETE or on a retention goes on as one
+// request with one framing, or is refused, and what follows is right.
+func TestBodyOnABodylessWrite(t *testing.T) {
+	rg, u := newUpRig(t, respond(whole("200 OK", "", "ok")), rigOptions{})
+	for i, tc := range []struct{ method, path string }{
+		{"DELETE", "/acme/s.priv/snapshot/parts"},
+		{"PUT", "/acme/s.priv/retention/7"},
+	} {
+		for j, framing := range []string{"Content-Length: 3\r\n\r\nabc", "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"} {
+			raw := rg.raw(t, tc.method+" "+tc.path+" HTTP/1.1\r\nHost: gw\r\nAuthorization: Bearer "+rg.Keys[key]+"\r\n"+framing+
+				"GET /acme/s.pub?next=1 HTTP/1.1\r\nHost: gw\r\nConnection: close\r\n\r\n")
+			if got := statuses(answers(t, raw)); !slices.Equal(got, []int{200, 200}) {
+				t.Errorf("%s %s: answers %v to the write and the read behind it", tc.method, framing, got)
+			}
+			n := 4*i + 2*j
+			w, r := u.await(t, n+1), u.await(t, n+2)
+			if w.Method != tc.method || w.Body != "abc" || w.Length != 3 || w.Framing != nil || r.Target != "/acme/s.pub?next=1" || r.Length > 0 || len(u.requests()) != n+2 {
+				t.Errorf("the node got %q and %q", w.Head+w.Body, r.Head)
+			}
+		}
+	}
+}
+
 // H22: an upgrade made a tunnel past every rule. It never goes on, a node that
 // switches protocols unasked has failed, and CONNECT is a method like others.
 func TestNoTunnel(t *testing.T) {

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"encoding/base64"
 	"net/http"
 	"strings"
@@ -97,6 +98,6 @@ type leaking struct {
 	secret string
 }
 
-func (l leaking) Send(*http.Request, upstream.Meta) (*http.Response, error) {
+func (l leaking) Send(context.Context, *http.Request, upstream.Meta) (*http.Response, error) {
 	panic("cannot send Authorization: Bearer " + l.secret)
 }

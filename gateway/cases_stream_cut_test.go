@@ -100,7 +100,7 @@ type broken struct {
 	err error
 }
 
-func (b broken) Send(r *http.Request, _ upstream.Meta) (*http.Response, error) {
+func (b broken) Send(_ context.Context, r *http.Request, _ upstream.Meta) (*http.Response, error) {
 	half := io.MultiReader(strings.NewReader("half"), readerFunc(func([]byte) (int, error) {
 		if b.err == nil {
 			panic("broken part")

@@ -222,7 +222,9 @@ func TestEndsMakeNoNoise(t *testing.T) {
 // panicking is a way to the nodes that breaks in the middle of the chain.
 type panicking struct{ Upstream }
 
-func (panicking) Send(*http.Request, upstream.Meta) (*http.Response, error) { panic("broken part") }
+func (panicking) Send(context.Context, *http.Request, upstream.Meta) (*http.Response, error) {
+	panic("broken part")
+}
 
 // L14: a tail's slot was lost on one of its ways out, and the account was
 // locked out for ever. Each way is seen to hold a slot where it can be seen.

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -46,9 +47,9 @@ type metas struct {
 	seen chan upstream.Meta
 }
 
-func (m metas) Send(r *http.Request, meta upstream.Meta) (*http.Response, error) {
+func (m metas) Send(ctx context.Context, r *http.Request, meta upstream.Meta) (*http.Response, error) {
 	m.seen <- meta
-	return m.Upstream.Send(r, meta)
+	return m.Upstream.Send(ctx, r, meta)
 }
 
 // S17, what the wait is reckoned from: timeout_ms as the node reads it, the last

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"slices"
+
+	"go.uber.org/zap"
 )
 
 // handler serves one request or says why not. An error is answered in one
@@ -18,12 +20,17 @@ type middleware func(next handler) handler
 type chain struct {
 	Options
 	serve handler
-	proxy *httputil.ReverseProxy
+	proxy httputil.ReverseProxy // what the proxies of all requests have in common
+	open  *openTails            // the gateway's
+	// crossOrigin is nil where no origin is listed.
+	crossOrigin *crossOrigin
 }
 
-func newChain(o Options) *chain {
-	c := &chain{Options: o}
-	c.proxy = c.newProxy()
+func newChain(o Options, open *openTails) *chain {
+	c := &chain{Options: o, open: open, crossOrigin: newCrossOrigin(o.Origins)}
+	// It complains of what the access log already tells, at a level of its own.
+	quiet, _ := zap.NewStdLogAt(c.Log.Named("proxy"), zap.DebugLevel)
+	c.proxy = httputil.ReverseProxy{BufferPool: copyBuffers{}, ErrorLog: quiet}
 	c.serve = c.forward
 	for _, step := range slices.Backward(c.order()) {
 		c.serve = step(c.serve)
@@ -34,9 +41,14 @@ func newChain(o Options) *chain {
 // order is the one place that says what comes before what.
 func (c *chain) order() []middleware {
 	return []middleware{
-		// First: nothing is decided about a request that does not parse, and all
-		// later steps decide on the Route, never on the request.
+		// Before everything, so that its headers are on every answer, and no
+		// preflight asks about what is behind the path.
+		c.cors,
+		// Nothing is decided about a request that does not parse, and all later
+		// steps decide on the Route, never on the request.
 		c.route,
+		// What is no stream's goes no further.
+		c.own,
 		// Before any look-up of the stream: a bad credential is refused even where
 		// none is needed, since a broken credential is not no credential (A18).
 		c.authenticate,
@@ -52,6 +64,8 @@ func (c *chain) order() []middleware {
 		// held by the rate as well (S16).
 		c.rate,
 		c.tail,
+		// Only what has its slot is followed.
+		c.live,
 		// Last: only what passed everything else may occupy the body budget.
 		c.readBody,
 	}

@@ -99,3 +99,15 @@ func addressOf(s string) netip.Addr {
 	}
 	return a.Unmap().WithZone("")
 }
+
+// addressKey is what a client's address is counted by: IPv6 by its /64, which one
+// client has whole, and an IPv4 address in IPv6 form as what it is (L11).
+func addressKey(a netip.Addr) string {
+	a = a.Unmap().WithZone("")
+	if a.Is6() {
+		if p, err := a.Prefix(64); err == nil {
+			return p.Addr().String()
+		}
+	}
+	return a.String()
+}

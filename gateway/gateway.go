@@ -1,9 +1,11 @@
 package gateway
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,9 +19,9 @@ import (
 )
 
 // Upstream is the way to the nodes; upstream.Pool implements it. Send's error is
-// *upstream.Error, or the context's error when the client has left.
+// *upstream.Error, or ctx's error when the client has left; it may change r.
 type Upstream interface {
-	Send(r *http.Request, m upstream.Meta) (*http.Response, error)
+	Send(ctx context.Context, r *http.Request, m upstream.Meta) (*http.Response, error)
 	Identity() (upstream.Identity, error)
 }
 
@@ -39,6 +41,21 @@ type Options struct {
 	Now           func() time.Time // nil = time.Now
 	Random        io.Reader        // of request ids; must not fail
 
+	// Origin is what clients call the gateway, without a slash at its end.
+	Origin string
+	// Exchanger makes tokens, each key at most ExchangesPerSecond of them over a
+	// while and twice as many at once, counted by Exchanges.
+	Exchanger          *auth.Exchanger
+	Exchanges          ratelimit.Limiter
+	ExchangesPerSecond int
+	// Failures counts bad credentials by client address: FailedPerMinute are
+	// answered 401, from then on one a second (or their 60th part, if more). 0
+	// counts none.
+	Failures        ratelimit.Limiter
+	FailedPerMinute int
+	// Origins are those whose pages may read answers; none turns CORS off.
+	Origins []string
+
 	// MaxRequestBytes bounds the bodies of requests whose account is not known
 	// (yet): what is read of a refused one before it is answered. 0 = 8 MiB.
 	MaxRequestBytes int64
@@ -50,17 +67,29 @@ type Options struct {
 }
 
 // Gateway is the handler of the public listener. It is safe for concurrent use.
-type Gateway struct{ current atomic.Pointer[chain] }
+// Close ends what it listens to.
+type Gateway struct {
+	current atomic.Pointer[chain]
+	open    openTails
+
+	mu      sync.Mutex // guards changes of what is watched
+	watched tenant.Directory
+	unwatch func()
+}
 
 // New makes a gateway with a first chain.
 func New(o Options) *Gateway {
-	g := &Gateway{}
+	g := &Gateway{unwatch: func() {}}
+	g.open.check = func(ctx context.Context, t *openTail) (*auth.Principal, error) {
+		return g.current.Load().recheck(ctx, t)
+	}
 	g.Swap(o)
 	return g
 }
 
 // Swap builds a new chain and puts it in force for requests that begin from now
-// on; those under way, open tails among them, end on the chain they began with.
+// on. Those under way end on the chain they began with, but open tails are looked
+// at under the new rules, and end where those do not allow them.
 func (g *Gateway) Swap(o Options) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -69,7 +98,28 @@ func (g *Gateway) Swap(o Options) {
 		o.MaxRequestBytes = tenant.DefaultLimits().RequestBytes
 	}
 	o.Pace = o.Pace.withDefaults()
-	g.current.Store(newChain(o))
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.open.setClock(o.Now)
+	g.current.Store(newChain(o, &g.open))
+	if o.Directory != g.watched {
+		g.unwatch()
+		g.watched, g.unwatch = o.Directory, o.Directory.Watch(g.open.changed)
+	}
+	g.Recheck()
+}
+
+// Recheck looks at every open tail again: what tells whether a credential is good
+// may have changed, as when another issuer's keys have.
+func (g *Gateway) Recheck() { g.open.changed(tenant.Change{Kind: tenant.Everything}) }
+
+// Close stops listening for changes. Requests under way go on.
+func (g *Gateway) Close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.unwatch()
+	g.unwatch = func() {}
+	g.open.close()
 }
 
 // ServeHTTP implements http.Handler.

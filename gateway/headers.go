@@ -36,20 +36,31 @@ func clientOnly(name string) bool {
 		strings.Contains(name, "_")
 }
 
-// clean writes the head of a node's answer as the client may see it: nothing of
-// the nodes' inside, the gateway's own Cache-Control, and what design §8 owes.
-func (c *chain) clean(res *http.Response) error {
-	s := scopeOf(res.Request.Context())
-	h := res.Header
-	for name := range h {
-		if nodeOnly(name) {
-			delete(h, name)
+// pass moves what a client may see of a node's header to the client's, which may
+// be the same.
+func pass(from, to http.Header, same bool) {
+	for name, values := range from {
+		switch {
+		case !nodeOnly(name):
+			if has := to[name]; has != nil && !same {
+				to[name] = append(has, values...) // Vary, which CORS has set too
+			} else if !same {
+				to[name] = values
+			}
+		case same:
+			delete(from, name)
 		}
 	}
-	if res.Request.Method == http.MethodHead {
+}
+
+// finish makes h, which has been passed on, the head of an answer: the gateway's
+// own Cache-Control, and what design §8 owes.
+func (c *chain) finish(s *Scope, res *http.Response, h http.Header) {
+	head := res.Request.Method == http.MethodHead
+	if head {
 		// A managed stream's life is not the client's to read (facts 0.4).
-		h.Del("Stream-Ttl")
-		h.Del("Stream-Expires-At")
+		delete(h, "Stream-Ttl")
+		delete(h, "Stream-Expires-At")
 	}
 	c.ownLimit(s, h)
 	if (res.StatusCode == http.StatusTooManyRequests || res.StatusCode == http.StatusServiceUnavailable) && h.Get("Retry-After") == "" {
@@ -57,22 +68,21 @@ func (c *chain) clean(res *http.Response) error {
 	}
 	// On HEAD a node says itself who it is, and knows best: it may have come back
 	// as another cluster's a moment ago.
-	told := res.Request.Method == http.MethodHead && len(h[upstream.ClusterIDHeader]) == 1 && len(h[upstream.ProtocolHeader]) == 1
+	told := head && len(h[upstream.ClusterIDHeader]) == 1 && len(h[upstream.ProtocolHeader]) == 1
 	if id, err := c.Upstream.Identity(); err == nil && !told {
-		h.Set(upstream.ProtocolHeader, id.Protocol)
-		h.Set(upstream.ClusterIDHeader, id.ClusterID)
+		h[upstream.ProtocolHeader] = []string{id.Protocol}
+		h[upstream.ClusterIDHeader] = []string{id.ClusterID}
 	}
-	h.Set("Cache-Control", cache.Control(cache.Answer{
+	h["Cache-Control"] = []string{cache.Control(cache.Answer{
 		Method: res.Request.Method, Status: res.StatusCode,
 		// With a query it is no immutable read: a node refuses it, and what it
 		// would answer none the less may depend on what caches ignore (K06, P07).
 		Immutable: s.Route.Operation.Immutable() && !s.Route.HasQuery,
 		Marked:    h.Get("Stream-Immutable") == "true",
 		Public:    s.Public, Credential: s.Credential,
-	}))
+	})}
 	refusal.Protect(h)
-	h.Set(requestIDHeader, s.ID)
-	return nil
+	h[requestIDHeader] = []string{s.ID}
 }
 
 // nodeOnly names what of a node's answer no client may see: its inside, its

@@ -152,7 +152,7 @@ func nodeErrors() map[string][]string {
 	}
 }
 
-// W1-W3: what a node says of a write reaches the client as it was said: status,
+// Facts W1, W2, W3: what a node says of a write reaches the client as it was said: status,
 // code, headers. Nothing unknown becomes a refusal, nothing refused becomes
 // unknown, nothing is sent again, and each 429 and 503 says when to come back.
 func TestWriteOutcomesPass(t *testing.T) {

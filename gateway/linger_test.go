@@ -11,7 +11,7 @@ import (
 	"sluice/internal/tenant"
 )
 
-// B4, B6: a body over the limit was answered without being read, and a client
+// Facts B4, B6: a body over the limit was answered without being read, and a client
 // that sends its whole body first lost the answer: over HTTP/2 to a reset of its
 // stream in nearly every second try, over HTTP/1.1 to one of its connection.
 func TestTooLargeBodyGetsItsAnswer(t *testing.T) {

@@ -70,7 +70,7 @@ func matrixRows() []matrixRow {
 		}
 	}
 	both(rowReads, "{stream}?offset=-1", "{stream}?offset=-1&live=sse", "{stream}?offset=now&live=long-poll&timeout_ms=1")
-	both(rowNotFound, "{stream}/records", "{stream}/snapshot", "/{account}", "/{account}/priv", "/", "/v1/streams", "/.well-known/jwks.json", "/__ursula/live")
+	both(rowNotFound, "{stream}/records", "{stream}/snapshot", "/{account}", "/{account}/priv", "/", "/v1/streams", "/.well-known/other.json", "/__ursula/live")
 	both(rowBadRequest, "{stream}/", "{stream}/../s.pub", "{stream}%2e", "/{account}/s.-x", "/ABC/s.priv", "{stream}/snapshot/1_0", "{stream}/incarnation/~/chunk/0")
 	both(rowBadQuery, "{stream}?live=sse&live=sse", "{stream}?offset=1&%6fffset=1", "{stream}?live=websocket", "{stream}?a;b", "{stream}/bootstrap?x=%zz")
 	for _, method := range []string{"POST", "DELETE", "OPTIONS"} {

@@ -1,74 +1,71 @@
 package gateway
 
 import (
+	"context"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
 	"strconv"
 	"sync"
-
-	"go.uber.org/zap"
+	"time"
 
 	"sluice/gateway/upstream"
 )
 
-// newProxy makes the ReverseProxy of a chain. Access has been decided before it
-// is entered; it copies, streams and cleans. It flushes server-sent events and
-// answers of unknown length at once by itself.
-func (c *chain) newProxy() *httputil.ReverseProxy {
-	// It complains of what the access log already tells, at a level of its own.
-	quiet, _ := zap.NewStdLogAt(c.Log.Named("proxy"), zap.DebugLevel)
-	return &httputil.ReverseProxy{
-		Rewrite:        rewrite,
-		Transport:      nodes{c.Upstream},
-		ModifyResponse: c.clean,
-		ErrorHandler: func(_ http.ResponseWriter, r *http.Request, err error) {
-			scopeOf(r.Context()).failure = err
-		},
-		BufferPool: copyBuffers{},
-		ErrorLog:   quiet,
-	}
+// passage is the way of one request through httputil.ReverseProxy, whose hooks
+// are given nothing of the request's Scope: so each request has a proxy of its
+// own, which costs less than to carry the Scope in a context. Access has been
+// decided before it is entered; it copies, streams and cleans, and flushes
+// server-sent events and answers of unknown length at once by itself.
+type passage struct {
+	proxy  httputil.ReverseProxy
+	chain  *chain
+	scope  *Scope
+	writer http.ResponseWriter
+	header http.Header     // of the answer to the client
+	client context.Context // of the client's request
 }
 
 // forward is the innermost handler. An exchange that failed before anything was
 // answered is its error; one that broke later has panicked with
 // http.ErrAbortHandler, so that the answer is cut for the client too.
 func (c *chain) forward(s *Scope, w http.ResponseWriter, r *http.Request) error {
-	c.proxy.ServeHTTP(w, r.WithContext(s.ctx))
+	p := &passage{proxy: c.proxy, chain: c, scope: s, writer: w, header: w.Header(), client: r.Context()}
+	p.proxy.Rewrite, p.proxy.Transport, p.proxy.ModifyResponse, p.proxy.ErrorHandler = p.rewrite, p, p.answer, p.failed
+	p.proxy.ServeHTTP(w, r)
 	if s.failure != nil && r.Context().Err() != nil {
 		return errClientGone
 	}
 	return s.failure
 }
 
+func (p *passage) failed(_ http.ResponseWriter, _ *http.Request, err error) { p.scope.failure = err }
+
 // rewrite writes what goes to a node: the target that was authorised, byte for
 // byte, and the headers that a node may see. ReverseProxy has dropped query
 // parameters that it could not parse by now; setting the query again undoes
 // that (style fact 1).
-func rewrite(p *httputil.ProxyRequest) {
-	s := scopeOf(p.In.Context())
-	out := p.Out
+func (p *passage) rewrite(r *httputil.ProxyRequest) {
+	s, out := p.scope, r.Out
 	out.URL = &url.URL{
 		Path: s.Route.Path, RawQuery: s.Route.Query,
 		ForceQuery: s.Route.HasQuery && s.Route.Query == "",
 	}
 	out.Host = ""
 	cleanRequest(out.Header)
-	out.Header.Set(requestIDHeader, s.ID)
+	out.Header[requestIDHeader] = []string{s.ID}
 	out.Trailer = nil
 	// The body was read whole; the pool sends it from memory.
 	out.Body, out.ContentLength, out.TransferEncoding = nil, 0, nil
 }
 
-// nodes joins ReverseProxy to the pool.
-type nodes struct{ upstream Upstream }
-
 // RoundTrip implements http.RoundTripper. It goes on with the client's own
 // context: it ends when the client leaves, and is free of the hooks by which
-// ReverseProxy would pass a node's 1xx on (H10).
-func (n nodes) RoundTrip(out *http.Request) (*http.Response, error) {
-	s := scopeOf(out.Context())
-	res, err := n.upstream.Send(out.WithContext(s.ctx), upstream.Meta{
+// ReverseProxy would pass a node's 1xx on (H10). The request is ReverseProxy's
+// own copy, and becomes the pool's.
+func (p *passage) RoundTrip(out *http.Request) (*http.Response, error) {
+	s := p.scope
+	res, err := p.chain.Upstream.Send(p.client, out, upstream.Meta{
 		Path:     streamKey(s.Route),
 		Body:     s.body,
 		Read:     !s.Route.Operation.Writes(),
@@ -83,12 +80,49 @@ func (n nodes) RoundTrip(out *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A copy, since the transport writes a node's trailers into its own at the
-	// body's end, past everything that is cleaned (H23).
+	// A copy, since reading the body writes a node's trailers into its own, past
+	// everything that is cleaned (H23).
 	own := *res
 	own.Trailer = nil
 	return &own, nil
 }
+
+// answer makes the head of a node's answer the client's. It hands the header over
+// itself, since ReverseProxy would copy each value, except where ReverseProxy
+// decides by the media type when to flush.
+func (p *passage) answer(res *http.Response) error {
+	if err := p.follow(res); err != nil {
+		return err
+	}
+	h := p.header
+	if p.scope.Route.Tail == SSE {
+		h = res.Header
+		pass(h, h, true)
+	} else {
+		pass(res.Header, h, false)
+		res.Header = nil
+	}
+	p.chain.finish(p.scope, res, h)
+	return nil
+}
+
+// follow makes a live read's answer end when the read does.
+func (p *passage) follow(res *http.Response) error {
+	t := p.scope.tail
+	if t == nil {
+		return nil
+	}
+	if p.scope.Route.Tail != SSE || res.StatusCode != http.StatusOK {
+		return t.begin(nil)
+	}
+	body := &eventBody{body: res.Body, cancel: t.cancel, until: p.until}
+	res.Body = body
+	return t.begin(body)
+}
+
+// until bounds the writing to the client. Behind a writer that no connection
+// stands behind there is nothing to bound.
+func (p *passage) until(at time.Time) { _ = http.NewResponseController(p.writer).SetWriteDeadline(at) }
 
 // streamKey is the stream's path, which all its subresources share (facts L24).
 func streamKey(rt Route) string {
@@ -132,6 +166,6 @@ func (copyBuffers) Get() []byte {
 func (copyBuffers) Put(b []byte) { copyPool.Put((*[copyBufferSize]byte)(b)) }
 
 var (
-	_ http.RoundTripper   = nodes{}
+	_ http.RoundTripper   = (*passage)(nil)
 	_ httputil.BufferPool = copyBuffers{}
 )

@@ -114,7 +114,7 @@ func limited(change func(*tenant.Limits)) rigOptions { return rigOptions{limits:
 // brokenUpstream is a way to the nodes that has a fault of the program.
 type brokenUpstream struct{ Upstream }
 
-func (brokenUpstream) Send(*http.Request, upstream.Meta) (*http.Response, error) {
+func (brokenUpstream) Send(context.Context, *http.Request, upstream.Meta) (*http.Response, error) {
 	panic(fmt.Errorf("a fault of the program at %s", "10.9.8.7:4437"))
 }
 
@@ -282,6 +282,8 @@ func redirecting(t *testing.T, rg *rig) answer {
 // Every code of the refusal table is provoked, and what the node saw of it is
 // what its outcome promises: nothing, where it says that nothing was applied.
 //
+// Facts W4: a client that knows the facts reads the same of each.
+//
 // P09: refusals left no line in the access log. F16: an error text named a node.
 func TestEveryRefusal(t *testing.T) {
 	cases := refusalCases()
@@ -314,6 +316,15 @@ func checkEntry(t *testing.T, e refusal.Entry, res answer) {
 	t.Helper()
 	if res.StatusCode != e.Status || res.code() != string(e.Code) {
 		t.Fatalf("got %d %s, want %d %s", res.StatusCode, res.Text, e.Status, e.Code)
+	}
+	want := saysUnknown
+	if e.Outcome == refusal.OutcomeNone {
+		want = saysRefused
+	}
+	for _, k := range writeKinds() {
+		if got := k.says(res); got != want {
+			t.Errorf("to a %s it says %q, want %q", k.name, got, want)
+		}
 	}
 	var body struct{ Error struct{ Message string } }
 	if err := json.Unmarshal([]byte(res.Text), &body); err != nil || body.Error.Message == "" {

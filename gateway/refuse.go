@@ -18,6 +18,9 @@ func (c *chain) refuse(s *Scope, r *http.Request, err error) {
 		panic(http.ErrAbortHandler)
 	}
 	ref := asRefusal(err)
+	if errors.Is(err, auth.ErrForbidden) && s.Principal != nil && s.Principal.IsToken() {
+		ref = ref.With("WWW-Authenticate", insufficient(s.Route.Operation.Writes()))
+	}
 	s.cause, s.refused = ref.Cause, ref.Code
 	h := s.answer.Header()
 	h.Set(requestIDHeader, s.ID)
@@ -40,16 +43,45 @@ const (
 	challengeRequest = challenge + `, error="invalid_request", error_description="Send one Authorization header"`
 )
 
-const badCredential = "The credential is malformed, unknown, revoked or not for direct use: send one valid API key, once, as 'Authorization: Bearer <key>'."
+const badCredential = "The credential is malformed, unknown, revoked or not for direct use: send one valid API key or token, once, as 'Authorization: Bearer <credential>'."
+
+// insufficient tells a token's holder what scope would have done (RFC 6750 §3.1).
+func insufficient(writes bool) string {
+	scope := auth.ScopeRead
+	if writes {
+		scope = auth.ScopeWrite
+	}
+	return challenge + `, error="insufficient_scope", error_description="The token does not reach this stream with this operation", scope="` + scope + `"`
+}
+
+// asOAuth is the refusal of an exchange, in the shape that OAuth clients read
+// (RFC 6749 §5.2). Its code is for logs and metrics.
+func asOAuth(e *auth.ExchangeError) *refusal.Refusal {
+	code, status := refusal.InvalidRequest, http.StatusBadRequest
+	switch e.Code {
+	case auth.CodeInvalidGrant:
+		code = refusal.InvalidCredential
+	case auth.CodeInvalidScope, auth.CodeInvalidTarget:
+		code = refusal.Forbidden
+	case auth.CodeTemporarilyUnavailable:
+		code, status = refusal.AuthenticationUnavailable, http.StatusServiceUnavailable
+	}
+	ref := refusal.New(code, e)
+	ref.OAuth = &refusal.OAuth{Status: status, Error: e.Code, Description: e.Description}
+	return ref
+}
 
 // asRefusal is the one table from errors to refusals.
 func asRefusal(err error) *refusal.Refusal {
 	const header = "WWW-Authenticate"
 	var own *refusal.Refusal
 	var node *upstream.Error
+	var exchange *auth.ExchangeError
 	switch {
 	case errors.As(err, &own):
 		return own
+	case errors.As(err, &exchange):
+		return asOAuth(exchange)
 	case errors.Is(err, auth.ErrNoCredential):
 		return refusal.New(refusal.InvalidCredential, err).With(header, challenge)
 	case errors.Is(err, auth.ErrSeveralCredentials):

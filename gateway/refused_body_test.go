@@ -22,7 +22,7 @@ func framings(body string) map[string]string {
 	}
 }
 
-// B1, B5, B6: a client that sends its whole body before it reads never got the
+// Facts B1, B5, B6: a client that sends its whole body before it reads never got the
 // refusal, since the connection was reset under it; or it got the refusal and
 // the connection was lost to the next request.
 func TestRefusedBodyKeepsTheConnection(t *testing.T) {
@@ -171,7 +171,7 @@ func TestExpectAdmitted(t *testing.T) {
 	}
 }
 
-// B2, B3, B4: a refused body that stalls, trickles or never ends held its
+// Facts B2, B3, B4: a refused body that stalls, trickles or never ends held its
 // connection for as long as the client liked.
 func TestRefusedBodyIsGivenUp(t *testing.T) {
 	const post = "POST /acme/s.priv HTTP/1.1\r\nHost: x\r\n"

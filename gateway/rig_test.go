@@ -41,6 +41,11 @@ type rig struct {
 	Log     *syncBuffer
 	Options Options // in force; change a copy and Gateway.Swap it
 	Gateway *Gateway
+
+	Directory *memory.Directory
+	Content   memory.Content // that it began with; change a copy and Directory.Replace it
+	Issuers   *auth.Issuers  // nil but where rigOptions has issuers
+	nodes     []string
 }
 
 // rigOptions change a rig before it starts.
@@ -50,7 +55,13 @@ type rigOptions struct {
 	limits  func(*tenant.Limits)
 	change  func(*Options)
 	noNodes bool
+	beside  *rig                 // another gateway, whose directory, keys and nodes this one shares
+	origins []string             // of pages
+	issuers *auth.IssuersOptions // of other issuers; their list is set by the test
 }
+
+// rigOrigin is what clients call every rig.
+const rigOrigin = "https://streams.example.com"
 
 // Accounts of every rig: acme (active), poor (unpaid), gone (revoked), and other
 // (active). Each of the first three has the streams "priv" and "pub" (public),
@@ -124,48 +135,79 @@ func rigContent(t testing.TB, change func(*tenant.Limits)) (memory.Content, map[
 
 func newRig(t testing.TB, o rigOptions) *rig {
 	t.Helper()
-	rg := &rig{Log: &syncBuffer{}, Metrics: prometheus.NewRegistry()}
-	nodes := o.nodes
-	if nodes == nil && !o.noNodes {
+	rg := newRigParts(t, o)
+	rg.nodes = o.nodes
+	switch {
+	case o.beside != nil:
+		rg.nodes = o.beside.nodes
+	case rg.nodes == nil && !o.noNodes:
 		rg.Cluster = ursulatest.New(ursulatest.Options{Nodes: o.cluster})
 		if err := rg.Cluster.Start(); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = rg.Cluster.Close() })
-		nodes = rg.Cluster.URLs()
+		rg.nodes = rg.Cluster.URLs()
 	}
+	var err error
+	if rg.Pool, err = upstream.New(upstream.Options{Nodes: rg.nodes, Observer: rigNodes{rg.Options.Metrics}}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(rg.Pool.Close)
+	rg.Options.Upstream = rg.Pool
+	rg.begin(t, o)
+	rg.listen(t)
+	if rg.Cluster != nil {
+		rg.createStreams(t, rg.Content)
+		rg.identified(t)
+	}
+	return rg
+}
+
+// newRigParts makes what every rig has but the way to the nodes.
+func newRigParts(t testing.TB, o rigOptions) *rig {
+	t.Helper()
+	rg := &rig{Log: &syncBuffer{}, Metrics: prometheus.NewRegistry(), Budget: NewBodyBudget(64 << 20)}
 	metrics, err := telemetry.NewMetrics(rg.Metrics)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if rg.Pool, err = upstream.New(upstream.Options{Nodes: nodes, Observer: rigNodes{metrics}}); err != nil {
-		t.Fatal(err)
+	if o.beside != nil {
+		rg.Directory, rg.Content, rg.Keys = o.beside.Directory, o.beside.Content, o.beside.Keys
+	} else {
+		rg.Content, rg.Keys = rigContent(t, o.limits)
+		if rg.Directory, err = memory.New(rg.Content); err != nil {
+			t.Fatal(err)
+		}
 	}
-	t.Cleanup(rg.Pool.Close)
-	content, keys := rigContent(t, o.limits)
-	directory, err := memory.New(content)
-	if err != nil {
-		t.Fatal(err)
+	if o.issuers != nil {
+		own := *o.issuers
+		own.Origin, own.Changed = rigOrigin, func(string) { rg.Gateway.Recheck() }
+		rg.Issuers = auth.NewIssuers(own)
+		t.Cleanup(rg.Issuers.Close)
 	}
-	rg.Keys = keys
+	authenticator := auth.New(auth.Options{Directory: rg.Directory, Now: time.Now, Origin: rigOrigin, Issuers: rg.Issuers})
 	rg.Limits = ratelimit.NewMemory(ratelimit.MemoryOptions{Now: time.Now})
-	rg.Budget = NewBodyBudget(64 << 20)
 	rg.Options = Options{
-		Directory: directory, Authenticator: auth.New(auth.Options{Directory: directory, Now: time.Now}),
-		Limiter: rg.Limits, Tails: rg.Limits, Upstream: rg.Pool,
+		Directory: rg.Directory, Authenticator: authenticator, Origin: rigOrigin,
+		Exchanger: auth.NewExchanger(auth.ExchangeOptions{Authenticator: authenticator}),
+		Exchanges: ratelimit.NewMemory(ratelimit.MemoryOptions{Now: time.Now}), ExchangesPerSecond: 1000,
+		Failures: ratelimit.NewMemory(ratelimit.MemoryOptions{Now: time.Now}),
+		Origins:  o.origins,
+		Limiter:  rg.Limits, Tails: rg.Limits,
 		Log:     telemetry.NewLogger(rg.Log, zap.NewAtomicLevelAt(zap.DebugLevel)),
 		Metrics: metrics, Budget: rg.Budget, Now: time.Now, Random: rand.Reader,
 	}
+	return rg
+}
+
+// begin makes the gateway.
+func (rg *rig) begin(t testing.TB, o rigOptions) {
+	t.Helper()
 	if o.change != nil {
 		o.change(&rg.Options)
 	}
 	rg.Gateway = New(rg.Options)
-	rg.listen(t)
-	if rg.Cluster != nil {
-		rg.createStreams(t, content)
-		rg.identified(t)
-	}
-	return rg
+	t.Cleanup(rg.Gateway.Close)
 }
 
 // rigNodes counts what the pool sees; who logs it is the program's matter.

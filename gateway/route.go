@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"sluice/auth"
 	"sluice/internal/refusal"
 	"sluice/internal/tenant"
 )
@@ -30,11 +31,16 @@ const (
 	Bootstrap
 	Create
 	Delete
+	// Those that the gateway answers itself.
+	ExchangeToken
+	ReadKeys
+	ReadMetadata
 )
 
 var operationNames = [...]string{
 	"none", "append", "read", "head", "read_chunk", "read_immutable_snapshot", "read_snapshot",
 	"publish_snapshot", "stage_part", "discard_parts", "advance_retention", "bootstrap", "create", "delete",
+	"exchange_token", "read_keys", "read_metadata",
 }
 
 // String names the operation in logs and metrics.
@@ -49,6 +55,12 @@ func (o Operation) Writes() bool {
 		return false
 	}
 }
+
+// TakesBody reports whether a request for the operation may have a body.
+func (o Operation) TakesBody() bool { return o.Writes() || o == ExchangeToken }
+
+// OfStream reports whether the operation is one on a stream, which a node answers.
+func (o Operation) OfStream() bool { return o != NoOperation && o < ExchangeToken }
 
 // Immutable reports whether the answer can never change.
 func (o Operation) Immutable() bool { return o == ReadChunk || o == ReadImmutableSnapshot }
@@ -126,6 +138,9 @@ func parseRoute(method, target string) (Route, error) {
 	if err := checkPath(rt.Path); err != nil {
 		return Route{}, err
 	}
+	if sh := findOwn(rt.Path); sh != nil {
+		return rt, sh.take(method, &rt)
+	}
 	var segments [maxSegments]string
 	n := split(rt.Path, &segments)
 	if n < 2 || segments[0] == "__ursula" || !strings.HasPrefix(segments[1], tenant.StreamPrefix) {
@@ -141,15 +156,42 @@ func parseRoute(method, target string) (Route, error) {
 	if err := checkValues(sh, segments[2:n]); err != nil {
 		return Route{}, err
 	}
-	op, ok := sh.methods[method]
-	if !ok {
-		return Route{}, refusal.New(refusal.MethodNotAllowed, nil).With("Allow", sh.allow)
-	}
-	if err := rt.readQuery(op); err != nil {
+	if err := sh.take(method, &rt); err != nil {
 		return Route{}, err
 	}
-	rt.Operation = op
+	if err := rt.readQuery(rt.Operation); err != nil {
+		return Route{}, err
+	}
 	return rt, nil
+}
+
+// take finds what the method means for the shape.
+func (sh *shape) take(method string, rt *Route) error {
+	op, ok := sh.methods[method]
+	if !ok {
+		return refusal.New(refusal.MethodNotAllowed, nil).With("Allow", sh.allow)
+	}
+	rt.Operation = op
+	return nil
+}
+
+// own are the paths that the gateway answers itself.
+var own = [...]struct {
+	path string
+	shape
+}{
+	{TokenPath, shape{allow: "POST", methods: map[string]Operation{http.MethodPost: ExchangeToken}}},
+	{auth.JWKSPath, shape{allow: "GET, HEAD", methods: map[string]Operation{http.MethodGet: ReadKeys, http.MethodHead: ReadKeys}}},
+	{auth.MetadataPath, shape{allow: "GET, HEAD", methods: map[string]Operation{http.MethodGet: ReadMetadata, http.MethodHead: ReadMetadata}}},
+}
+
+func findOwn(path string) *shape {
+	for i := range own {
+		if own[i].path == path {
+			return &own[i].shape
+		}
+	}
+	return nil
 }
 
 // checkPath refuses every byte and segment that no stream path needs and that
@@ -273,7 +315,7 @@ func checkFraming(rt Route, r *http.Request) error {
 	// A Transfer-Encoding in HTTP/1.0 is faulty framing (RFC 9112 §6.1), but
 	// net/http drops it unseen, and the body with it: an empty write would be
 	// stored in place of the one that was sent.
-	if rt.Operation.Writes() && !r.ProtoAtLeast(1, 1) {
+	if rt.Operation.TakesBody() && !r.ProtoAtLeast(1, 1) {
 		return refusal.Because(refusal.InvalidRequest, "A write needs HTTP/1.1 or later (behind nginx: proxy_http_version 1.1).", nil)
 	}
 	// HTTP/2 requests may declare a length and end without it (RFC 9113 §8.1.1).
@@ -281,7 +323,7 @@ func checkFraming(rt Route, r *http.Request) error {
 		return refusal.Because(refusal.InvalidRequest, "Content-Length is not the length of the body: send it once, as it is, or leave it out.", nil)
 	}
 	// A chunked body counts even when it is empty: a read has none (H21).
-	if r.ContentLength != 0 && !rt.Operation.Writes() {
+	if r.ContentLength != 0 && !rt.Operation.TakesBody() {
 		return refusal.Because(refusal.InvalidRequest, "A read takes no body: send the request without one.", nil)
 	}
 	return nil

@@ -159,7 +159,7 @@ func TestRouteForms(t *testing.T) {
 		{name: "M04 encoded operator path", target: "/%5F%5Fursula/live", code: refusal.InvalidRequest},
 		{name: "M04 raft", method: "POST", target: "/ursula.raft.v1.RaftInternal/Append", code: refusal.NotFound},
 		{name: "management", target: "/v1/streams", code: refusal.NotFound},
-		{name: "well-known", target: "/.well-known/jwks.json", code: refusal.NotFound},
+		{name: "well-known", target: "/.well-known/other.json", code: refusal.NotFound},
 		{name: "metrics", target: "/metrics", code: refusal.NotFound},
 	})
 }

@@ -32,9 +32,10 @@ type Scope struct {
 	Public     bool // the stream is public
 	Account    *tenant.Account
 
-	body     []byte // whole, once readBody has passed
-	bodyDone bool   // nothing is left to drain: read whole, broken or none
-	bodyLeft bool   // a refused body was given up before its end
+	tail     *openTail // nil but for a live read
+	body     []byte    // whole, once readBody has passed
+	bodyDone bool      // nothing is left to drain: read whole, broken or none
+	bodyLeft bool      // a refused body was given up before its end
 	bytesIn  int64
 
 	answer  recorder
@@ -42,7 +43,6 @@ type Scope struct {
 	failure error        // of the exchange with the nodes
 	cause   error        // for the log
 	end     ending
-	ctx     context.Context // of the client's request, with this Scope in it
 }
 
 // ending says how an answer ended, for the log and the metrics.
@@ -54,6 +54,7 @@ const (
 	endCut          ending = "cut"
 	endPanic        ending = "panic"
 	endShutdown     ending = "shutdown"
+	endCredential   ending = "credential" // a tail whose credential has ended
 )
 
 // ErrShutdown is the cause with which a server's base context ends when what is
@@ -67,14 +68,6 @@ const statusClientClosed = 499
 // errClientGone says that there is nobody left to answer.
 var errClientGone = errors.New("client closed the request")
 
-// scopeKey is the one key under which a request's context holds its Scope.
-type scopeKey struct{}
-
-func scopeOf(ctx context.Context) *Scope {
-	s, _ := ctx.Value(scopeKey{}).(*Scope)
-	return s
-}
-
 const requestIDHeader = "X-Request-Id"
 
 func (c *chain) newScope(w http.ResponseWriter, r *http.Request) *Scope {
@@ -84,7 +77,6 @@ func (c *chain) newScope(w http.ResponseWriter, r *http.Request) *Scope {
 	}
 	s.Client = clientAddress(r, c.TrustedProxies)
 	s.answer.ResponseWriter = w
-	s.ctx = context.WithValue(r.Context(), scopeKey{}, s)
 	return s
 }
 
@@ -127,6 +119,9 @@ func (c *chain) guard(s *Scope, r *http.Request) {
 	case p == nil:
 	case isAbort(p) && errors.Is(context.Cause(r.Context()), ErrShutdown):
 		s.end = endShutdown
+	case isAbort(p) && s.tail.ended() != nil:
+		// It could not be ended between events; a client that does not read has not left.
+		s.end = endCredential
 	case isAbort(p) && r.Context().Err() != nil:
 		s.end = endClientClosed
 	case isAbort(p):

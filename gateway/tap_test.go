@@ -89,7 +89,7 @@ func (n *tap) serve(conn net.Conn) {
 		case err == io.EOF: //nolint:errorlint // the end between two requests is this very value
 		case err != nil:
 			n.odd = append(n.odd, err.Error())
-		case (r.target == "/console/s.identity" || r.target == "/__ursula/live") && len(r.values("X-Request-Id")) == 0:
+		case (r.target == "/console/s.identity" || strings.HasPrefix(r.target, "/__ursula/")) && len(r.values("X-Request-Id")) == 0:
 			// The pool's own questions.
 		default:
 			n.reqs = append(n.reqs, r)

@@ -102,7 +102,7 @@ func (u *up) serve(c *upConn) {
 	defer func() { _ = c.Close() }()
 	for {
 		req, err := c.read()
-		if err == nil && (strings.HasPrefix(req.Target, "/console/") || req.Target == "/__ursula/live") {
+		if err == nil && (strings.HasPrefix(req.Target, "/console/") || strings.HasPrefix(req.Target, "/__ursula/")) {
 			c.own = true
 			c.say(upIdentity)
 			continue

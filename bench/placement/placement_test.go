@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/gateway/upstream"
 	"sluice/internal/ursulatest/realursula"
 )
 
@@ -57,6 +58,52 @@ func BenchmarkCatchUpRead(b *testing.B) {
 			b.ReportMetric(float64(upToDate)/float64(b.N), "up-to-date/op")
 		})
 	}
+}
+
+// BenchmarkPool reads the same through the pool, which learns from the nodes who
+// leads and asks a leader that is sure for no confirmation.
+func BenchmarkPool(b *testing.B) {
+	servers := realursula.StartCluster(b, 3)
+	const path = "/bench/s.placement"
+	urls := make([]string, len(servers))
+	for i, s := range servers {
+		urls[i] = s.URL
+	}
+	pool, err := upstream.New(upstream.Options{Nodes: urls})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer pool.Close()
+	send := func(method, body string, m upstream.Meta) got {
+		req, err := http.NewRequestWithContext(b.Context(), method, path, nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "text/plain")
+		m.Path, m.Body = path, []byte(body)
+		res, err := pool.Send(b.Context(), req, m)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer func() { _ = res.Body.Close() }()
+		if _, err := io.Copy(io.Discard, res.Body); err != nil {
+			b.Fatal(err)
+		}
+		return got{res.StatusCode, res.Header}
+	}
+	send(http.MethodPut, "", upstream.Meta{})
+	send(http.MethodPost, strings.Repeat("x", 200), upstream.Meta{})
+	read := upstream.Meta{Read: true, CatchUp: true}
+	for began := time.Now(); time.Since(began) < 4*time.Second; { // by then every leader is sure
+		send(http.MethodGet, "", read)
+	}
+	upToDate := 0
+	for b.Loop() {
+		if res := send(http.MethodGet, "", read); res.StatusCode == http.StatusOK && res.Header.Get("Stream-Up-To-Date") == "true" {
+			upToDate++
+		}
+	}
+	b.ReportMetric(float64(upToDate)/float64(b.N), "up-to-date/op")
 }
 
 // got is the head of an answer whose body was read.

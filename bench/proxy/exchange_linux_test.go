@@ -73,7 +73,7 @@ func BenchmarkExchange(b *testing.B) {
 	}{
 		{"bare", transport.RoundTrip},
 		{"pool", func(r *http.Request) (*http.Response, error) {
-			return pool.Send(r, upstream.Meta{Path: r.URL.Path, Read: true, CatchUp: true})
+			return pool.Send(r.Context(), r, upstream.Meta{Path: r.URL.Path, Read: true, CatchUp: true})
 		}},
 	} {
 		b.Run(bc.name, func(b *testing.B) {

@@ -168,7 +168,7 @@ type viaPool struct{ pool *upstream.Pool }
 // RoundTrip implements http.RoundTripper.
 func (v viaPool) RoundTrip(out *http.Request) (*http.Response, error) {
 	ctx, _ := out.Context().Value(clientContext{}).(context.Context)
-	return v.pool.Send(out.WithContext(ctx), upstream.Meta{Path: out.URL.Path, Read: true, CatchUp: true})
+	return v.pool.Send(ctx, out, upstream.Meta{Path: out.URL.Path, Read: true, CatchUp: true})
 }
 
 // counter observes as the gateway does: one counter to every exchange.

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"sync"
@@ -45,21 +46,27 @@ type appOptions struct {
 // App is the whole program: every part, built once, and the configuration in
 // force. Parts that hold state outlive a reload; the chain is built anew.
 type App struct {
-	log       *zap.Logger
-	level     zap.AtomicLevel
-	load      func() (*config.Config, error)
-	metrics   *telemetry.Metrics
-	registry  *prometheus.Registry
-	pool      *upstream.Pool
-	limits    *ratelimit.Memory
-	gateway   *gateway.Gateway
-	keeper    *manage.Keeper
-	public    []net.Listener
-	admin     net.Listener
-	draining  chan struct{}
-	cluster   atomic.Pointer[string]           // the id of the cluster that was identified last
-	directory atomic.Pointer[memory.Directory] // in force
-	started   *config.Config                   // at the start: what needs a restart is as it says
+	log           *zap.Logger
+	level         zap.AtomicLevel
+	load          func() (*config.Config, error)
+	metrics       *telemetry.Metrics
+	registry      *prometheus.Registry
+	pool          *upstream.Pool
+	limits        *ratelimit.Memory
+	gateway       atomic.Pointer[gateway.Gateway] // an issuer's keys may change before it is there
+	keeper        *manage.Keeper
+	public        []net.Listener
+	admin         net.Listener
+	draining      chan struct{}
+	cluster       atomic.Pointer[string] // the id of the cluster that was identified last
+	directory     *memory.Directory
+	issuers       *auth.Issuers
+	authenticator *auth.Authenticator
+	exchanges     *ratelimit.Memory // of tokens, by key
+	failures      *ratelimit.Memory // of credentials, by address
+	started       *config.Config    // at the start: what needs a restart is as it says
+
+	random io.Reader // of request ids
 
 	reloading sync.Mutex // one reload at a time; held while the file is read
 
@@ -74,6 +81,7 @@ func newApp(o appOptions) (*App, error) {
 		log: o.Log, level: o.Level, load: o.Load, started: o.Config,
 		registry: prometheus.NewRegistry(), draining: make(chan struct{}),
 		public: o.Public, admin: o.Admin,
+		random: newBuffered(rand.Reader),
 	}
 	var err error
 	if a.metrics, err = telemetry.NewMetrics(a.registry); err != nil {
@@ -87,6 +95,10 @@ func newApp(o appOptions) (*App, error) {
 		return nil, err
 	}
 	a.budget = gateway.NewBodyBudget(int64(o.Config.Limits.BodyBudget))
+	if err = a.credentials(o.Config); err != nil {
+		a.Close()
+		return nil, err
+	}
 	if o.Lost == nil {
 		o.Lost = func() int64 { return 0 }
 	}
@@ -109,6 +121,7 @@ func (a *App) gauges(lost func() int64) error {
 			defer a.mu.Unlock()
 			return float64(a.budget.Used())
 		}),
+		a.credentialGauges(),
 		telemetry.GaugeFunc(a.registry, "sluice_ready", func() float64 {
 			if len(a.missing()) > 0 {
 				return 0
@@ -125,9 +138,8 @@ func (a *App) apply(c *config.Config) error {
 	if err != nil {
 		return err
 	}
-	directory, err := memory.New(content)
-	if err != nil {
-		return err
+	if _, err := memory.New(content); err != nil {
+		return err // which Replace would find, when it is too late
 	}
 	level, err := telemetry.ParseLevel(c.Log.Level)
 	if err != nil {
@@ -136,32 +148,46 @@ func (a *App) apply(c *config.Config) error {
 	if err := a.pool.SetNodes(c.Ursula.Nodes, c.Ursula.GroupCount); err != nil {
 		return err
 	}
+	if err := a.issuers.Set(issuersOf(c)); err != nil {
+		return err
+	}
 	// From here on nothing fails.
+	if err := a.directory.Replace(content); err != nil {
+		return err
+	}
 	a.metrics.Nodes(nodesUp(a.pool.States()))
 	a.level.SetLevel(level)
 	if size := int64(c.Limits.BodyBudget); size != a.budget.Size() {
 		a.budget = gateway.NewBodyBudget(size)
 	}
 	options := gateway.Options{
-		Directory:       directory,
-		Authenticator:   auth.New(auth.Options{Directory: directory, Now: time.Now}),
-		Limiter:         a.limits,
-		Tails:           a.limits,
-		Upstream:        a.pool,
-		Log:             a.log,
-		Metrics:         a.metrics,
-		Budget:          a.budget,
-		Now:             time.Now,
-		Random:          rand.Reader,
-		MaxRequestBytes: largestBody(c),
-		TrustedProxies:  c.TrustedProxies,
+		Directory:     a.directory,
+		Authenticator: a.authenticator,
+		Origin:        a.started.Origin,
+		Exchanger: auth.NewExchanger(auth.ExchangeOptions{
+			Authenticator: a.authenticator, Random: rand.Reader, TokenLifetime: c.Auth.TokenLifetime,
+		}),
+		Exchanges:          a.exchanges,
+		ExchangesPerSecond: c.Auth.ExchangePerSecond,
+		Failures:           a.failures,
+		FailedPerMinute:    c.Server.FailedCredentialsPerMinute,
+		Origins:            c.CORS.Origins,
+		Limiter:            a.limits,
+		Tails:              a.limits,
+		Upstream:           a.pool,
+		Log:                a.log,
+		Metrics:            a.metrics,
+		Budget:             a.budget,
+		Now:                time.Now,
+		Random:             a.random,
+		MaxRequestBytes:    largestBody(c),
+		TrustedProxies:     c.TrustedProxies,
 	}
-	if a.gateway == nil {
-		a.gateway = gateway.New(options)
+	if g := a.gateway.Load(); g != nil {
+		g.Swap(options)
 	} else {
-		a.gateway.Swap(options)
+		a.gateway.Store(gateway.New(options))
 	}
-	a.directory.Store(directory)
 	a.recheck()
 	a.config = c
 	return nil
@@ -171,8 +197,8 @@ var errReloading = errors.New("a reload is under way already")
 
 // recheck has the keeper look again whether all declared streams exist.
 func (a *App) recheck() {
-	if d := a.directory.Load(); d != nil {
-		a.keeper.Keep(d.Streams())
+	if a.directory != nil {
+		a.keeper.Keep(a.directory.Streams())
 	}
 }
 
@@ -266,7 +292,7 @@ func (a *App) Serve(ctx, cut context.Context) error {
 	}
 	base, cutRest := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cutRest(nil)
-	public := gateway.NewServer(a.gateway, errorLog)
+	public := gateway.NewServer(a.gateway.Load(), errorLog)
 	public.BaseContext = func(net.Listener) context.Context { return base }
 	admin := gateway.NewServer(gateway.NewOperator(gateway.OperatorOptions{
 		Token:   a.config.Admin.Token,
@@ -286,6 +312,7 @@ func (a *App) Serve(ctx, cut context.Context) error {
 			return nil
 		})
 	}
+	group.Go(func() error { return a.rotateKeys(failed) })
 	serve(admin, a.admin)
 	for _, l := range a.public {
 		serve(public, l)
@@ -327,6 +354,12 @@ func (a *App) Close() {
 	}
 	if a.keeper != nil {
 		a.keeper.Close()
+	}
+	if a.issuers != nil {
+		a.issuers.Close()
+	}
+	if g := a.gateway.Load(); g != nil {
+		g.Close()
 	}
 	if a.pool != nil {
 		a.pool.Close()

@@ -7,6 +7,7 @@ import (
 
 	"sluice/auth"
 	"sluice/config"
+	"sluice/internal/secret"
 	"sluice/internal/store/memory"
 	"sluice/internal/tenant"
 )
@@ -24,7 +25,19 @@ func grammar() config.Grammar {
 		},
 		StreamSet: func(patterns []string) error { _, err := tenant.ParseStreamSet(patterns); return err },
 		Digest:    checkDigest,
+		IssuerURL: func(url string) error { return checkIssuer(url, "") },
+		JWKSURL:   func(url string) error { return checkIssuer("https://issuer.example", url) },
+		SigningKey: func(text secret.Secret) (string, error) {
+			key, err := auth.ParseSigningKey(text)
+			return key.ID, err
+		},
 	}
+}
+
+// checkIssuer judges the URLs of another issuer; the rest of it is made up.
+func checkIssuer(issuer, jwksURL string) error {
+	o := auth.IssuerOptions{Issuer: issuer, JWKSURL: jwksURL, Audience: "x", AccountClaim: "x", Accounts: []tenant.AccountID{"acme"}}
+	return o.Check()
 }
 
 // checkDigest tells the one mistake that must not be passed over apart.
@@ -44,6 +57,13 @@ func loadConfig(path string, env environment) (*config.Config, error) {
 // declared turns the file's accounts into the directory's content.
 func declared(c *config.Config) (memory.Content, error) {
 	var content memory.Content
+	for i, text := range c.Auth.SigningKeys {
+		key, err := auth.ParseSigningKey(text)
+		if err != nil {
+			return content, fmt.Errorf("auth.signing_keys[%d]: %w", i, err)
+		}
+		content.SigningKeys = append(content.SigningKeys, key)
+	}
 	for _, a := range c.Accounts {
 		id, err := tenant.ParseAccountID(a.ID)
 		if err != nil {
@@ -70,6 +90,19 @@ func declared(c *config.Config) (memory.Content, error) {
 		}
 	}
 	return content, nil
+}
+
+// issuersOf turns the file's issuers into the authenticator's.
+func issuersOf(c *config.Config) []auth.IssuerOptions {
+	list := make([]auth.IssuerOptions, 0, len(c.Auth.Issuers))
+	for _, i := range c.Auth.Issuers {
+		o := auth.IssuerOptions{Issuer: i.Issuer, Audience: i.Audience, JWKSURL: i.JWKSURL, AccountClaim: i.AccountClaim}
+		for _, id := range i.Accounts {
+			o.Accounts = append(o.Accounts, tenant.AccountID(id))
+		}
+		list = append(list, o)
+	}
+	return list
 }
 
 func declaredKey(account tenant.AccountID, k config.Key) (tenant.Key, error) {

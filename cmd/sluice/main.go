@@ -89,7 +89,7 @@ Start with 'sluice dev': the whole thing in one process, with nothing to install
 	root.Version = version()
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newServe(env), newCheck(env), newDev(env), newAPIKey(env), newVersion(env))
+	root.AddCommand(newServe(env), newCheck(env), newDev(env), newAPIKey(env), newToken(env), newVersion(env))
 	return root
 }
 

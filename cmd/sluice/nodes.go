@@ -12,7 +12,7 @@ import (
 type nodeClient struct{ app *App }
 
 func (n nodeClient) Do(r *http.Request) (*http.Response, error) {
-	return n.app.pool.Send(r, upstream.Meta{Path: r.URL.Path, Read: r.Method == http.MethodHead})
+	return n.app.pool.Send(r.Context(), r, upstream.Meta{Path: r.URL.Path, Read: r.Method == http.MethodHead})
 }
 
 // nodeWatcher logs and counts what the pool sees of its nodes.

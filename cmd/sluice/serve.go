@@ -43,6 +43,7 @@ func serve(ctx context.Context, path string, env environment) error {
 	if err != nil {
 		return explain(env, err)
 	}
+	defer holdHeapFloor(env.lookup)()
 	level := zap.NewAtomicLevel()
 	lines := telemetry.NewQueue(env.err)
 	defer lines.Close()

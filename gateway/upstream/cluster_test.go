@@ -19,7 +19,7 @@ func newUntoldPipes(t *testing.T, count int) (*Pool, []*pipeNode, *outcomes) {
 		nodes[i].d.setCluster("")
 	}
 	seen := &outcomes{}
-	return newPoolOf(t, Options{Nodes: urls, Dial: ps.dial, Observer: seen}), nodes, seen
+	return newPoolOf(t, Options{Nodes: urls, Dial: ps.dialRequest, probeDial: ps.dial, Observer: seen}), nodes, seen
 }
 
 // Ready is what the readiness page says: nobody answers yet, all is well, two

@@ -161,7 +161,7 @@ func TestConnectTimeIsItsOwn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p, nodes := newPipes(t, after(4*time.Second, ok), ok)
 		synctest.Wait()
-		p.transport.CloseIdleConnections()
+		closeIdle(p)
 		nodes[0].dial.Store(int64(4 * time.Second))
 		start := time.Now()
 		res, err := p.send(t.Context(), http.MethodPost, streamPath, Meta{Body: []byte("x")})
@@ -178,7 +178,7 @@ func TestBlackHole(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p, nodes := newPipes(t, ok, ok)
 		synctest.Wait() // the questions about the identity are answered
-		p.transport.CloseIdleConnections()
+		closeIdle(p)
 		nodes[0].dial.Store(int64(time.Hour))
 		p.firstIs(0, 2)
 		start := time.Now()

@@ -252,7 +252,7 @@ func TestAllEjected(t *testing.T) {
 		ps := &pipes{nodes: map[string]*pipeNode{}}
 		a, urlA := ps.serve(t, "a:1", 0, time.Hour, saying("a"), silent)
 		b, urlB := ps.serve(t, "b:1", 1, time.Hour, saying("b"), silent)
-		p := newPoolOf(t, Options{Nodes: []string{urlA, urlB}, Dial: ps.dial})
+		p := newPoolOf(t, Options{Nodes: []string{urlA, urlB}, Dial: ps.dialRequest, probeDial: ps.dial})
 		leader := (*p.nodes.Load())[1]
 		p.leaders.learn(streamPath, leader)
 		lasts(t, func() bool { return p.is("a:1", Silent)() && p.is("b:1", Silent)() })

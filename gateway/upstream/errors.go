@@ -57,9 +57,7 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Err }
 
 var (
-	errHeaderTimeout  = errors.New("no response head in time")
-	errKept           = errors.New("a kept connection had ended")
-	errUnexpected1xx  = errors.New("node switched protocols unasked")
+	errDiscarded      = errors.New("the answer is not wanted")
 	errRedirectStatus = errors.New("node answered with a redirect that Ursula does not send")
 	errStatus         = errors.New("node answered with a status that HTTP does not have")
 	errRedirects      = errors.New("redirects lead to no node that can be used")

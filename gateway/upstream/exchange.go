@@ -6,9 +6,10 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/http/httptrace"
 	"sync/atomic"
 	"time"
+
+	"sluice/gateway/upstream/wire"
 )
 
 // maxKept bounds how many kept connections that a node has ended meanwhile one
@@ -17,20 +18,16 @@ const maxKept = 8
 
 // exchange makes one attempt at one node and tells the observer. On an error
 // what says what became of it.
-func (p *Pool) exchange(req *http.Request, w *walk, n *node) (*http.Response, event, error) {
-	res, what, err := p.once(req, w, n, p.transport)
+func (p *Pool) exchange(ctx context.Context, req *http.Request, w *walk, n *node) (*http.Response, event, error) {
+	res, what, err := p.once(ctx, req, w, n, false)
 	for i := 1; err != nil && table[what][w.class] == actSame && i <= maxKept; i++ {
-		via := p.transport
-		if i == maxKept {
-			via = p.single
-		}
-		res, what, err = p.once(req, w, n, via)
+		res, what, err = p.once(ctx, req, w, n, i == maxKept)
 	}
 	switch {
 	case err == nil:
 		p.observer.Exchanged(n.host, statusClass(res.StatusCode))
 		return res, what, nil
-	case req.Context().Err() != nil:
+	case ctx.Err() != nil:
 		p.observer.Exchanged(n.host, clientClosed)
 		return nil, what, err
 	case what == eventUnconnected:
@@ -48,153 +45,89 @@ func (p *Pool) noConnection(n *node, err error) {
 	var timeout interface{ Timeout() bool }
 	switch {
 	case errors.Is(err, errEjectedSilent), errors.Is(err, errEjectedStopped): // it is out
-	case errors.Is(err, errHeaderTimeout), errors.As(err, &timeout) && timeout.Timeout():
+	case errors.As(err, &timeout) && timeout.Timeout():
 		p.eject(n, Silent)
 	default:
 		p.eject(n, Stopped)
 	}
 }
 
-// try is one request on one connection, seen through the transport's hooks.
+// try is one request on one connection to a node.
 type try struct {
-	waiter
-	timer    *time.Timer
-	head     time.Duration // how long the head may take once a connection stands
-	conn     *watchedConn  // nil where it is not watched: TLS reads when nobody asks
-	reused   bool
-	answered atomic.Bool // a byte of the answer has come; set by the transport's reader
-	sought   bool        // the transport took the request and went for a connection
-	again    bool        // the transport went for another connection by itself
+	wire.Exchange
+	walk *walk
+	node *node
+	stop func() bool // of the wait for the client's leaving
+	live atomic.Bool // a live read whose answer has begun: it goes on waiting, for events
 }
 
-// getConn is called when the transport goes for a connection. A second time it
-// would repeat the request by itself; that is for the table to decide.
-func (t *try) getConn(string) {
-	t.sought = true
-	if t.connected.Load() {
-		t.again = true
-		t.cancel(errKept)
+// elsewhere reports whether another node could take the request now.
+func (t *try) elsewhere() bool { return !t.walk.moved && t.walk.another(t.node) != nil }
+
+// ended is called when nothing is left of the try.
+func (t *try) ended() {
+	t.stop()
+	if t.live.Load() {
+		t.node.leave(t)
 	}
 }
 
-func (t *try) gotConn(info httptrace.GotConnInfo) {
-	conn, _ := info.Conn.(*watchedConn)
-	if conn != nil {
-		conn.handOver()
-	}
-	if t.again {
-		_ = info.Conn.Close() // so that nothing is written on it
-		return
-	}
-	t.reused, t.conn = info.Reused, conn
-	t.connected.Store(true)
-	t.timer.Reset(t.head)
-}
-
-// once sends the request on one connection of via.
-func (p *Pool) once(req *http.Request, w *walk, n *node, via *http.Transport) (*http.Response, event, error) {
-	ctx, cancel := context.WithCancelCause(req.Context())
-	t := &try{
-		waiter: waiter{cancel: cancel, class: w.class, elsewhere: func() bool { return !w.moved && w.another(n) != nil }},
-		head:   headerTimeout(w.meta),
-	}
-	// The connection has a time of its own; the head's begins when it stands.
-	t.timer = time.AfterFunc(2*ConnectTimeout, func() { cancel(errHeaderTimeout) })
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GetConn:              t.getConn,
-		GotConn:              t.gotConn,
-		GotFirstResponseByte: func() { t.answered.Store(true) },
-	})
-	n.wait(&t.waiter)
-	res, err := via.RoundTrip(outgoing(ctx, req, w.meta, n, len(w.nodes) > 1))
-	live := err == nil && w.meta.Live
-	if live {
-		t.key.Store(&w.key) // it goes on waiting, for events
+// once sends the request on one connection, a new one where fresh.
+func (p *Pool) once(ctx context.Context, req *http.Request, w *walk, n *node, fresh bool) (*http.Response, event, error) {
+	t := &try{walk: w, node: n}
+	// Connecting has a time of its own; the head's begins when a connection stands.
+	t.Fresh, t.Connect, t.Head, t.Ended = fresh, 2*ConnectTimeout, headerTimeout(w.meta), t.ended
+	t.stop = context.AfterFunc(ctx, func() { t.Cut(context.Cause(ctx)) })
+	n.wait(t)
+	res, err := t.Do(ctx, n.conns, direct(req, w, n))
+	if err == nil && w.meta.Live && res.Body != http.NoBody {
+		t.live.Store(true)
 	} else {
-		n.leave(&t.waiter)
+		n.leave(t)
 	}
-	t.timer.Stop()
 	switch {
-	case err != nil:
-	case ctx.Err() != nil:
-		// The head came as the attempt was ended: its body is cut already.
-		err = context.Cause(ctx)
-	case res.StatusCode == http.StatusSwitchingProtocols:
-		err = errUnexpected1xx
-	default:
-		body := &bodyCloser{ReadCloser: res.Body, cancel: cancel}
-		if live {
-			body.leave = func() { n.leave(&t.waiter) }
-		}
-		res.Body = body
+	case err == nil:
 		return res, eventBroken, nil
-	}
-	n.leave(&t.waiter)
-	if res != nil {
-		_ = res.Body.Close()
-	}
-	cause := context.Cause(ctx)
-	if cause != nil {
-		err = cause
-	}
-	cancel(nil)
-	if !t.sought && cause == nil {
+	case errors.Is(err, wire.ErrRequest):
 		return nil, eventBroken, err // no request that could be sent, and no node's fault (facts L18)
+	default:
+		return nil, t.became(err), err
 	}
-	return nil, t.became(err), err
 }
 
 // became says what became of a try that ended with err.
 func (t *try) became(err error) event {
 	switch {
-	case !t.connected.Load():
+	case !t.Connected():
 		return eventUnconnected
-	case errors.Is(err, errHeaderTimeout), errors.Is(err, errEjectedSilent):
+	case errors.Is(err, wire.ErrHeadTimeout), errors.Is(err, errEjectedSilent):
 		return eventSilent
 	case errors.Is(err, errEjectedStopped):
 		return eventStopped
-	case t.conn != nil && t.conn.untouched():
+	case !t.Wrote():
 		return eventUnwritten
-	case t.reused && !t.answered.Load():
+	case t.Unanswered():
 		return eventUnanswered
 	default:
 		return eventBroken
 	}
 }
 
-// outgoing is the request as it goes to that node.
-func outgoing(ctx context.Context, req *http.Request, m Meta, n *node, several bool) *http.Request {
-	out := req.WithContext(ctx)
-	target := *req.URL
-	target.Scheme, target.Host = n.scheme, n.host
-	if m.CatchUp && several {
-		target.RawQuery = leaderQuery(target.RawQuery)
+// direct makes the request one to that node. Nobody holds it any more: what an
+// earlier attempt was writing has ended with it.
+func direct(req *http.Request, w *walk, n *node) *http.Request {
+	req.URL.Scheme, req.URL.Host, req.URL.RawQuery = n.scheme, n.host, w.query
+	w.plain = w.meta.CatchUp && !w.confirm && w.pool.leads.sure(w.key, n)
+	if w.meta.CatchUp && !w.plain && len(w.nodes) > 1 {
+		req.URL.RawQuery = leaderQuery(w.query)
 	}
-	out.URL = &target
 	// An empty Host makes the node's own address the Host header (H19).
-	out.Host = ""
-	out.Body, out.ContentLength, out.GetBody = nil, int64(len(m.Body)), nil
-	if len(m.Body) > 0 {
-		// GetBody stays nil: the transport may not send a body twice by itself.
-		out.Body = io.NopCloser(bytes.NewReader(m.Body))
+	req.Host = ""
+	req.Body, req.ContentLength, req.GetBody = nil, int64(len(w.meta.Body)), nil
+	if len(w.meta.Body) > 0 {
+		req.Body = io.NopCloser(bytes.NewReader(w.meta.Body))
 	}
-	return out
-}
-
-// bodyCloser ends the attempt's context with the answer's body.
-type bodyCloser struct {
-	io.ReadCloser
-	cancel context.CancelCauseFunc
-	leave  func() // of a live answer; nil otherwise
-}
-
-func (b *bodyCloser) Close() error {
-	err := b.ReadCloser.Close()
-	b.cancel(nil)
-	if b.leave != nil {
-		b.leave()
-	}
-	return err
+	return req
 }
 
 const (
@@ -206,17 +139,22 @@ const (
 
 // discard reads the rest of a small answer, so that its connection is kept. A
 // node that does not end it loses the connection, never the request its time.
-func discard(res *http.Response) {
-	if res.StatusCode == http.StatusSwitchingProtocols {
-		_ = res.Body.Close() // it is the connection itself, and has no end
-		return
-	}
-	if b, ok := res.Body.(*bodyCloser); ok {
-		timer := time.AfterFunc(discardTime, func() { b.cancel(nil) })
+func discard(res *http.Response, cut func()) {
+	if res.Body != http.NoBody {
+		timer := time.AfterFunc(discardTime, cut)
 		defer timer.Stop()
+		_, _ = io.CopyN(io.Discard, res.Body, maxDiscard)
 	}
-	_, _ = io.CopyN(io.Discard, res.Body, maxDiscard)
 	_ = res.Body.Close()
+}
+
+// discardAnswer is discard for the answer to a try.
+func discardAnswer(res *http.Response) {
+	discard(res, func() {
+		if x, ok := res.Body.(*wire.Exchange); ok {
+			x.Cut(errDiscarded)
+		}
+	})
 }
 
 // clientClosed is the outcome that blames nobody: the client left.

@@ -106,7 +106,7 @@ func (p *Pool) askIdentity(ctx context.Context, n *node) (Identity, error) {
 	if err != nil {
 		return Identity{}, err
 	}
-	res, err := p.prober.RoundTrip(req)
+	res, err := p.asker.RoundTrip(req)
 	if err != nil {
 		return Identity{}, err
 	}

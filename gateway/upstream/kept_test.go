@@ -150,7 +150,7 @@ func TestGapsAboutTheIdleTimeout(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				ps := &pipes{nodes: map[string]*pipeNode{}}
 				n, url := ps.serve(t, "a:1", 0, time.Second, ok, nil)
-				p := newPoolOf(t, Options{Nodes: []string{url}, Dial: ps.dial})
+				p := newPoolOf(t, Options{Nodes: []string{url}, Dial: ps.dialRequest, probeDial: ps.dial})
 				const rounds = 300
 				for i := range rounds {
 					k := []kind{readKind(), keyedKind(), keylessKind()}[i%3]

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+
+	"sluice/gateway/upstream/wire"
 )
 
 // State is what is known of a node's answering.
@@ -27,28 +29,20 @@ type node struct {
 	base   string // scheme://host[:port], no trailing slash
 	scheme string
 	host   string
+	conns  *wire.Conns // for requests; probes have their own
 	cancel context.CancelFunc
 
-	state  atomic.Int32 // State; written with mu held
-	asked  atomic.Int64 // when it last told its identity, in Unix ns; 0 = ask again
-	asking atomic.Bool
+	state   atomic.Int32 // State; written with mu held
+	asked   atomic.Int64 // when it last told its identity, in Unix ns; 0 = ask again
+	asking  atomic.Bool
+	led     atomic.Int64 // when it was last asked which groups it leads, in Unix ns
+	leading atomic.Bool  // it is being asked
 
 	mu      sync.Mutex
-	waiting map[*waiter]struct{} // attempts that have no answer yet
+	waiting map[*try]struct{} // attempts that have no answer yet
 }
 
 func (n *node) up() bool { return State(n.state.Load()) == Up }
-
-// waiter is an attempt that waits for a node's answer.
-type waiter struct {
-	cancel    context.CancelCauseFunc
-	class     class
-	connected atomic.Bool // the request may have reached the node
-	elsewhere func() bool // another node could take it now
-	// key is the leader cache's key of a live read whose answer has begun; nil
-	// before that, and of every other attempt.
-	key atomic.Pointer[string]
-}
 
 // errEjected ends an attempt at a node that was found not to answer.
 var (
@@ -59,16 +53,16 @@ var (
 
 // wait registers an attempt, so that it moves on when the node is ejected. One
 // at a node that is out already, since there is no other, is left alone.
-func (n *node) wait(w *waiter) {
+func (n *node) wait(w *try) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.waiting == nil {
-		n.waiting = make(map[*waiter]struct{})
+		n.waiting = make(map[*try]struct{})
 	}
 	n.waiting[w] = struct{}{}
 }
 
-func (n *node) leave(w *waiter) {
+func (n *node) leave(w *try) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.waiting, w)
@@ -93,13 +87,13 @@ func (n *node) become(s State) bool {
 	for w := range n.waiting {
 		// A tail on a node that is out would stay open and say nothing. It is cut,
 		// and its client resumes from its offset where the stream is led now.
-		if w.key.Load() != nil {
-			w.cancel(cause)
+		if w.live.Load() {
+			w.Cut(cause)
 			continue
 		}
 		// What has not reached the node is not lost by giving up.
-		if !w.connected.Load() || mayMove(what, w.class) && w.elsewhere() {
-			w.cancel(cause)
+		if !w.Connected() || mayMove(what, w.walk.class) && w.elsewhere() {
+			w.Cut(cause)
 		}
 	}
 	return true
@@ -111,8 +105,8 @@ func (n *node) cutTails(key string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for w := range n.waiting {
-		if k := w.key.Load(); k != nil && *k == key {
-			w.cancel(errLeaderMoved)
+		if w.live.Load() && w.walk.key == key {
+			w.Cut(errLeaderMoved)
 		}
 	}
 }

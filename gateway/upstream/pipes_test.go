@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptrace"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -182,21 +181,31 @@ func newProbedPipes(t *testing.T, probe http.HandlerFunc, handlers ...http.Handl
 		nodes[i], urls[i] = ps.serve(t, string(rune('a'+i))+":1", i, time.Hour, h, own)
 	}
 	seen := &outcomes{}
-	p := newPoolOf(t, Options{Nodes: urls, Dial: ps.dial, Observer: seen})
+	p := newPoolOf(t, Options{Nodes: urls, Dial: ps.dialRequest, probeDial: ps.dial, Observer: seen})
 	p.firstIs(0, len(urls))
 	return p, nodes, seen
 }
 
+// dial is for probes and questions about the identity, dialRequest for requests.
 func (ps *pipes) dial(ctx context.Context, _, address string) (net.Conn, error) {
+	n := ps.node(address)
+	n.probed.Add(1)
+	return n.connect(ctx)
+}
+
+func (ps *pipes) dialRequest(ctx context.Context, _, address string) (net.Conn, error) {
+	n := ps.node(address)
+	n.dialed.Add(1)
+	return n.connect(ctx)
+}
+
+func (ps *pipes) node(address string) *pipeNode {
 	ps.mu.Lock()
-	n := ps.nodes[address]
-	ps.mu.Unlock()
-	// Only requests have this hook.
-	if trace := httptrace.ContextClientTrace(ctx); trace != nil && trace.GetConn != nil {
-		n.dialed.Add(1)
-	} else {
-		n.probed.Add(1)
-	}
+	defer ps.mu.Unlock()
+	return ps.nodes[address]
+}
+
+func (n *pipeNode) connect(ctx context.Context) (net.Conn, error) {
 	takes := time.Duration(n.dial.Load())
 	timer := time.NewTimer(min(takes, ConnectTimeout))
 	defer timer.Stop()

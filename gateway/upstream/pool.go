@@ -41,25 +41,29 @@ type Observer interface {
 // Options configure a Pool.
 type Options struct {
 	Nodes      []string // base URLs, http or https, without a path
-	GroupCount int      // Raft groups of the cluster; 0 = not known
+	GroupCount int      // Raft groups of the cluster; 0 = the nodes are asked
 	Observer   Observer // nil = nobody
 	Dial       DialFunc // nil = TCP
+
+	probeDial DialFunc // how probes connect; nil = Dial
 }
 
 // Pool sends requests to the nodes. It is safe for concurrent use. Close ends
 // its goroutines.
 type Pool struct {
-	transport  *http.Transport
-	single     *http.Transport // keeps no connections
-	prober     *http.Transport
+	dial       DialFunc
+	prober     *http.Transport // of probes alone, so that none of them waits
+	asker      *http.Transport // of what else nodes are asked for the pool's own sake
 	observer   Observer
 	nodes      atomic.Pointer[[]*node]
 	groups     atomic.Pointer[groupKeys]
 	next       atomic.Uint64
 	leaders    leaders
+	leads      leads
 	identities identities
 
-	mu     sync.Mutex // guards changes of nodes
+	mu     sync.Mutex // guards changes of nodes, and told
+	told   int        // Raft groups, as the nodes say; 0 = not known
 	ctx    context.Context
 	cancel context.CancelFunc
 	wait   sync.WaitGroup
@@ -72,9 +76,12 @@ func New(o Options) (*Pool, error) {
 	if dial == nil {
 		dial = defaultDial()
 	}
+	probeDial := o.probeDial
+	if probeDial == nil {
+		probeDial = dial
+	}
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &Pool{transport: newTransport(dial), single: newTransport(dial), prober: newProber(dial), observer: o.Observer, ctx: ctx, cancel: cancel}
-	p.single.DisableKeepAlives = true
+	p := &Pool{dial: dial, prober: newProber(probeDial), asker: newProber(probeDial), observer: o.Observer, ctx: ctx, cancel: cancel}
 	if p.observer == nil {
 		p.observer = nobody{}
 	}
@@ -104,7 +111,7 @@ func (p *Pool) SetNodes(bases []string, groupCount int) error {
 	next := make([]*node, 0, len(bases))
 	var fresh []*node
 	for _, base := range bases {
-		n, err := newNode(base)
+		n, err := newNode(base, p.dial)
 		if err != nil {
 			return err
 		}
@@ -115,6 +122,12 @@ func (p *Pool) SetNodes(bases []string, groupCount int) error {
 		}
 		next = append(next, n)
 	}
+	if len(fresh) == len(next) {
+		p.told = 0 // what the nodes have told stands for as long as some of them stay
+	}
+	if groupCount == 0 {
+		groupCount = p.told
+	}
 	groups := newGroupKeys(groupCount)
 	p.groups.Store(&groups)
 	p.nodes.Store(&next)
@@ -122,9 +135,11 @@ func (p *Pool) SetNodes(bases []string, groupCount int) error {
 	for _, n := range old {
 		if !contains(next, n) {
 			n.cancel()
+			n.conns.Close()
 		}
 	}
 	p.leaders.keep(next)
+	p.leads.keep(next)
 	p.tell(p.identities.keep(next))
 	for _, n := range fresh {
 		var ctx context.Context
@@ -150,8 +165,11 @@ func (p *Pool) Close() {
 	p.cancel()
 	p.mu.Unlock()
 	p.wait.Wait()
-	p.transport.CloseIdleConnections()
+	for _, n := range *p.nodes.Load() {
+		n.conns.Close()
+	}
 	p.prober.CloseIdleConnections()
+	p.asker.CloseIdleConnections()
 }
 
 // Identity is what the nodes say of themselves; ErrNotIdentified or
@@ -189,17 +207,18 @@ func (p *Pool) States() map[string]State {
 
 // Send sends the request to the node that can answer it, follows internal
 // redirects, and returns the answer, whose body the caller closes. The request's
-// path and query go out as they are. Its error is *Error, or the request
-// context's error when the client has left.
+// path and query go out as they are. Its error is *Error, or ctx's error when the
+// client has left. req is the pool's from now on, which changes it; its own
+// context means nothing.
 //
 // No part of a request is sent to a second node but as retry.go says.
-func (p *Pool) Send(req *http.Request, m Meta) (*http.Response, error) {
+func (p *Pool) Send(ctx context.Context, req *http.Request, m Meta) (*http.Response, error) {
 	nodes := *p.nodes.Load()
 	if len(nodes) == 0 {
 		return nil, &Error{Kind: NoUpstream}
 	}
-	w := walk{pool: p, nodes: nodes, meta: m, class: classOf(m), key: p.groups.Load().of(m.Path)}
-	return w.run(req)
+	w := walk{pool: p, nodes: nodes, meta: m, class: classOf(m), key: p.groups.Load().of(m.Path), query: req.URL.RawQuery}
+	return w.run(ctx, req)
 }
 
 // first chooses the node that is asked first: the leader where one was learned,

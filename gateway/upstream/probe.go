@@ -28,6 +28,8 @@ func (p *Pool) watch(ctx context.Context, n *node) {
 			n.asked.Store(0)
 		}
 		p.askSometimes(ctx, n)
+		p.askLeads(ctx, n)
+		n.conns.Reap()
 		select {
 		case <-ctx.Done():
 			return
@@ -86,8 +88,7 @@ func (p *Pool) probe(ctx context.Context, n *node) (fresh bool) {
 	back := p.become(n, Up)
 	n.mu.Unlock()
 	// The head is the answer; a body that does not end must not put the node out.
-	res.Body = &bodyCloser{ReadCloser: res.Body, cancel: func(error) { cancel() }}
-	discard(res)
+	discard(res, cancel)
 	return fresh || back
 }
 

@@ -196,6 +196,7 @@ func (t *trial) run(tt *testing.T) {
 	// Probes do not go over connections here: thousands of scripts would pay for
 	// what the tests of probes hold.
 	t.pool.prober.RegisterProtocol("http", t)
+	t.pool.asker.RegisterProtocol("http", t)
 	list := make([]int, t.script.Listed)
 	for i := range list {
 		list[i] = i
@@ -301,7 +302,7 @@ func (t *trial) client(i int, a ask) {
 		out.err = err
 		return
 	}
-	res, err := t.pool.Send(req, Meta{
+	res, err := t.pool.Send(ctx, req, Meta{
 		Path: path, Body: a.body(i), Read: a.Kind.read(), Keyed: a.Kind == askKeyed,
 		CatchUp: a.CatchUp, Spread: a.Spread, LongPoll: a.Poll > 0, Wait: a.Poll,
 	})

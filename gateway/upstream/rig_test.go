@@ -48,7 +48,7 @@ func newBlindPool(t testing.TB, bases ...string) *Pool {
 	nodes := make([]*node, len(bases))
 	for i, base := range bases {
 		var err error
-		if nodes[i], err = newNode(base); err != nil {
+		if nodes[i], err = newNode(base, defaultDial()); err != nil {
 			t.Fatal(err)
 		}
 		nodes[i].cancel = func() {}
@@ -105,7 +105,7 @@ func (p *Pool) send(ctx context.Context, method, target string, m Meta, headers 
 	for i := 0; i+1 < len(headers); i += 2 {
 		req.Header.Add(headers[i], headers[i+1])
 	}
-	res, err := p.Send(req, m)
+	res, err := p.Send(ctx, req, m)
 	if err != nil {
 		return result{}, err
 	}
@@ -151,10 +151,11 @@ func eventually(t testing.TB, what string, ok func() bool) {
 // double is a node whose answers a test writes. Probes and questions about its
 // identity it answers itself; they are not among hits.
 type double struct {
-	URL     string
-	front   http.HandlerFunc       // comes before every answer, probes' too
-	probes  http.HandlerFunc       // answers probes in the double's place
-	cluster atomic.Pointer[string] // the id it tells; nil = "double", "" = it tells none
+	URL      string
+	front    http.HandlerFunc       // comes before every answer, probes' too
+	probes   http.HandlerFunc       // answers probes in the double's place
+	operator http.HandlerFunc       // answers the questions about groups; nil = 404
+	cluster  atomic.Pointer[string] // the id it tells; nil = "double", "" = it tells none
 
 	mu   sync.Mutex
 	seen []ursulatest.Request
@@ -185,6 +186,10 @@ func (d *double) handler(next http.HandlerFunc) http.Handler {
 			}
 		case identityPath:
 			answer = d.identify
+		case metricsPath, placementPath:
+			if answer = d.operator; answer == nil {
+				answer = http.NotFound
+			}
 		default:
 			d.note(r)
 		}
@@ -315,6 +320,8 @@ func readRequest(c net.Conn, in *bufio.Reader) (*http.Request, string) {
 			own = "HTTP/1.1 204 No Content\r\n\r\n"
 		case identityPath:
 			own = "HTTP/1.1 404 Not Found\r\nUrsula-Protocol: 11\r\nUrsula-Cluster-Id: raw\r\nContent-Length: 0\r\n\r\n"
+		case metricsPath, placementPath:
+			own = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 		default:
 			return req, string(body)
 		}
@@ -341,4 +348,11 @@ func goroutinesOf(parts ...string) int {
 		}
 	}
 	return n
+}
+
+// closeIdle ends the pool's kept connections.
+func closeIdle(p *Pool) {
+	for _, n := range *p.nodes.Load() {
+		n.conns.CloseIdle()
+	}
 }

@@ -3,6 +3,7 @@ package upstream
 import (
 	"io"
 	"net"
+	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -20,6 +21,25 @@ type flow struct {
 	left   bool // by the reader
 	broken bool // reset: what was not read is lost
 	fooled bool // the writer has written once to a reader that had left
+	// when the reader's and the writer's time is over; zero = never.
+	readBy, writeBy time.Time
+	timers          [2]*time.Timer
+}
+
+// late reports whether a deadline has passed; f.mu is held.
+func late(by time.Time) bool { return !by.IsZero() && !time.Now().Before(by) }
+
+// setBy sets one of the deadlines and wakes who waits when it passes.
+func (f *flow) setBy(which int, by time.Time) {
+	f.mark(func(f *flow) {
+		*[...]*time.Time{&f.readBy, &f.writeBy}[which] = by
+		if f.timers[which] != nil {
+			f.timers[which].Stop()
+		}
+		if left := time.Until(by); !by.IsZero() && left > 0 {
+			f.timers[which] = time.AfterFunc(left, func() { f.mark(func(*flow) {}) })
+		}
+	})
 }
 
 func newFlow() *flow {
@@ -49,6 +69,8 @@ func (w *wireEnd) Read(p []byte) (int, error) {
 		switch {
 		case f.left:
 			return 0, net.ErrClosed
+		case late(f.readBy):
+			return 0, os.ErrDeadlineExceeded
 		case f.broken:
 			return 0, syscall.ECONNRESET
 		case len(f.data) > 0:
@@ -72,6 +94,8 @@ func (w *wireEnd) Write(p []byte) (n int, err error) {
 		switch room := wireBuffer - len(f.data); {
 		case f.ended:
 			return n, net.ErrClosed
+		case late(f.writeBy):
+			return n, os.ErrDeadlineExceeded
 		case f.broken || f.left && f.fooled:
 			return n, syscall.EPIPE
 		case f.left:
@@ -109,8 +133,26 @@ func (f *flow) mark(how func(*flow)) {
 	f.more.Broadcast()
 }
 
-func (w *wireEnd) LocalAddr() net.Addr              { return &net.TCPAddr{} }
-func (w *wireEnd) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
-func (w *wireEnd) SetDeadline(time.Time) error      { return nil }
-func (w *wireEnd) SetReadDeadline(time.Time) error  { return nil }
-func (w *wireEnd) SetWriteDeadline(time.Time) error { return nil }
+func (w *wireEnd) LocalAddr() net.Addr  { return &net.TCPAddr{} }
+func (w *wireEnd) RemoteAddr() net.Addr { return &net.TCPAddr{} }
+
+// SetDeadline implements net.Conn.
+func (w *wireEnd) SetDeadline(by time.Time) error {
+	w.in.setBy(0, by)
+	w.out.setBy(1, by)
+	return nil
+}
+
+// SetReadDeadline implements net.Conn.
+func (w *wireEnd) SetReadDeadline(by time.Time) error {
+	w.in.setBy(0, by)
+	return nil
+}
+
+// SetWriteDeadline implements net.Conn.
+func (w *wireEnd) SetWriteDeadline(by time.Time) error {
+	w.out.setBy(1, by)
+	return nil
+}
+
+var _ net.Conn = (*wireEnd)(nil)

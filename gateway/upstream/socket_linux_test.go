@@ -3,7 +3,7 @@ package upstream
 import (
 	"net"
 	"net/http"
-	"net/http/httptrace"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -13,9 +13,6 @@ import (
 // socketOptions reads what the kernel has of a connection.
 func socketOptions(t *testing.T, conn net.Conn) map[string]int {
 	t.Helper()
-	if w, ok := conn.(*watchedConn); ok {
-		conn = w.Conn
-	}
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok {
 		t.Errorf("the connection is a %T", conn)
@@ -50,21 +47,15 @@ func TestSocketOptions(t *testing.T) {
 	c := newCluster(t, 1)
 	p := newPool(t, c.URLs()...)
 	want := map[string]int{"keepalive": 1, "idle s": 2, "interval s": 1, "probes": 3, "user timeout ms": 5000}
-	for name, transport := range map[string]*http.Transport{"requests": p.transport, "probes": p.prober} {
+	dials := map[string]DialFunc{"requests": p.dial, "probes": p.prober.DialContext}
+	for name, dial := range dials {
 		t.Run(name, func(t *testing.T) {
-			var got map[string]int
-			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
-				GotConn: func(info httptrace.GotConnInfo) { got = socketOptions(t, info.Conn) },
-			})
-			req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URLs()[0]+probePath, nil)
+			conn, err := dial(t.Context(), "tcp", strings.TrimPrefix(c.URLs()[0], "http://"))
 			if err != nil {
 				t.Fatal(err)
 			}
-			res, err := transport.RoundTrip(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_ = res.Body.Close()
+			got := socketOptions(t, conn)
+			_ = conn.Close()
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("socket options (-want +got):\n%s", diff)
 			}

@@ -15,7 +15,7 @@ func openTail(t *testing.T, p *Pool) io.ReadCloser {
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := p.Send(req, Meta{Path: streamPath, Read: true, Live: true})
+	res, err := p.Send(t.Context(), req, Meta{Path: streamPath, Read: true, Live: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,13 +1,15 @@
 package upstream
 
 import (
-	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
+
+	"sluice/gateway/upstream/wire"
 )
 
 const (
@@ -15,20 +17,17 @@ const (
 	// connections for a second only, so none is used that is older than half of
 	// that (facts §4.3). Under traffic connections never reach it.
 	idleTimeout = 500 * time.Millisecond
-	// idlePerNode bounds the connections kept to one node, idleTotal to all.
+	// idlePerNode bounds the connections kept to one node.
 	idlePerNode = 512
-	idleTotal   = 2048
 	// maxHeadBytes bounds a node's response head and all 1xx before it.
 	maxHeadBytes = 64 << 10
-	// copyBuffer sizes the reads and writes of a connection.
-	copyBuffer = 16 << 10
 	// tcpUserTimeout is how long sent bytes may stay unacknowledged, and the
 	// keepalive follows from it: idle 2/5, interval 1/5 (facts L27).
 	tcpUserTimeout = 5 * time.Second
 )
 
 // DialFunc opens a connection to a node.
-type DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
+type DialFunc = wire.DialFunc
 
 func defaultDial() DialFunc {
 	return (&net.Dialer{
@@ -40,21 +39,20 @@ func defaultDial() DialFunc {
 	}).DialContext
 }
 
-// newTransport makes the one http.Transport of a pool's requests. It uses no
-// proxy of the environment (U08), adds no coding of its own (U06) and speaks
-// HTTP/1.1.
-func newTransport(dial DialFunc) *http.Transport {
-	return &http.Transport{
-		DialContext:            watched(dial),
-		DisableCompression:     true,
-		MaxIdleConns:           idleTotal,
-		MaxIdleConnsPerHost:    idlePerNode,
-		IdleConnTimeout:        idleTimeout,
-		TLSHandshakeTimeout:    ConnectTimeout,
-		MaxResponseHeaderBytes: maxHeadBytes,
-		ReadBufferSize:         copyBuffer,
-		WriteBufferSize:        copyBuffer,
+// newConns makes the connections for requests to a node. They use no proxy of
+// the environment (U08), and add no coding of their own (U06).
+func newConns(u *url.URL, dial DialFunc) *wire.Conns {
+	o := wire.Options{Dial: dial, Idle: idleTimeout, MaxIdle: idlePerNode, MaxHead: maxHeadBytes}
+	port := "80"
+	if u.Scheme == "https" {
+		port = "443"
+		o.TLS = &tls.Config{ServerName: u.Hostname(), NextProtos: []string{"http/1.1"}, MinVersion: tls.VersionTLS12}
 	}
+	if u.Port() != "" {
+		port = u.Port()
+	}
+	o.Address = net.JoinHostPort(u.Hostname(), port)
+	return wire.New(o)
 }
 
 // newProber makes the transport of probes: its connections are not the
@@ -72,7 +70,7 @@ func newProber(dial DialFunc) *http.Transport {
 	}
 }
 
-func newNode(base string) (*node, error) {
+func newNode(base string, dial DialFunc) (*node, error) {
 	u, err := url.Parse(base)
 	if err != nil {
 		return nil, fmt.Errorf("node: %w", err)
@@ -80,5 +78,5 @@ func newNode(base string) (*node, error) {
 	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" {
 		return nil, fmt.Errorf("node %s: want http://host:port or https://host:port", base)
 	}
-	return &node{base: u.Scheme + "://" + u.Host, scheme: u.Scheme, host: u.Host}, nil
+	return &node{base: u.Scheme + "://" + u.Host, scheme: u.Scheme, host: u.Host, conns: newConns(u, dial)}, nil
 }

@@ -40,8 +40,8 @@ func TestProxyEnvironmentIsIgnored(t *testing.T) {
 		t.Setenv(name, proxy.URL)
 	}
 	p := newPool(t, "http://node.invalid:4437")
-	if p.transport.Proxy != nil {
-		t.Error("the transport has a proxy function")
+	if p.prober.Proxy != nil || p.asker.Proxy != nil {
+		t.Error("the probes' transport has a proxy function")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"context"
 	"net/http"
 	"time"
 )
@@ -18,20 +19,24 @@ type walk struct {
 	meta  Meta
 	class class
 	key   string // of the leader cache
+	query string // as the client sent it
 
 	tried []*node
 	hops  int
 	since time.Time // of the first redirect or refused connection; zero before
 	moved bool      // the request left a node that may have it: this is its one repetition
 	sent  bool      // by a node, to another: what succeeds now is done by the leader
+
+	confirm bool // a leader that seemed sure was none: catch-up reads are confirmed
+	plain   bool // this attempt asks a sure leader, and not for a confirmation
 }
 
-func (w *walk) run(req *http.Request) (*http.Response, error) {
+func (w *walk) run(ctx context.Context, req *http.Request) (*http.Response, error) {
 	at := attempt{node: w.pool.first(w.nodes, w.key, w.meta)}
 	for {
 		w.tried = append(w.tried, at.node)
-		res, what, err := w.pool.exchange(req, w, at.node)
-		if ctxErr := req.Context().Err(); err != nil && ctxErr != nil {
+		res, what, err := w.pool.exchange(ctx, req, w, at.node)
+		if ctxErr := ctx.Err(); err != nil && ctxErr != nil {
 			return nil, ctxErr
 		}
 		switch {
@@ -39,6 +44,10 @@ func (w *walk) run(req *http.Request) (*http.Response, error) {
 			at, err = w.afterError(at, what, err)
 		case isRedirect(res):
 			at, err = w.afterRedirect(at, res)
+		case w.unsure(res):
+			discardAnswer(res)
+			w.pool.leads.forget(w.key, at.node)
+			w.confirm = true
 		default:
 			return w.answer(at, res)
 		}
@@ -48,18 +57,30 @@ func (w *walk) run(req *http.Request) (*http.Response, error) {
 	}
 }
 
+// maxUnsure is how large an answer may be that is thrown away to be asked for
+// again, in bytes. A larger one has more behind it, and the client asks again.
+const maxUnsure = 64 << 10
+
+// unsure reports an answer of a node that was taken for the leader and is none: a
+// follower leaves Stream-Up-To-Date out, and so does a leader that has more to
+// give, of which only the first may be stale.
+func (w *walk) unsure(res *http.Response) bool {
+	return w.plain && res.StatusCode == http.StatusOK && res.Header.Get("Stream-Up-To-Date") == "" &&
+		res.ContentLength >= 0 && res.ContentLength <= maxUnsure
+}
+
 // answer passes an answer on, unless it cannot be the client's.
 func (w *walk) answer(at attempt, res *http.Response) (*http.Response, error) {
 	switch {
 	case res.StatusCode < 200 || res.StatusCode > 599:
-		discard(res)
+		discardAnswer(res)
 		return nil, w.failed(Failed, at.node, errStatus)
 	case isForeignRedirect(res):
-		discard(res)
+		discardAnswer(res)
 		return nil, w.failed(Failed, at.node, errRedirectStatus)
 	case w.moved && w.class == classKeyed && res.StatusCode/100 != 2:
 		// The first node may have applied what the second refuses (facts L22).
-		discard(res)
+		discardAnswer(res)
 		return nil, w.failed(TimedOut, at.node, errRepeatRefused)
 	}
 	w.settle(at.node, res)
@@ -130,7 +151,7 @@ func (w *walk) another(n *node) *node {
 func (w *walk) afterRedirect(at attempt, res *http.Response) (attempt, error) {
 	w.sent = true
 	location, named := res.Header.Get("Location"), namesLeader(res)
-	discard(res)
+	discardAnswer(res)
 	w.pool.leaders.drop(w.key, at.node)
 	ended := w.failed(NoLeader, at.node, errRedirects)
 	n := locate(w.nodes, location)

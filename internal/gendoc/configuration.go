@@ -211,7 +211,7 @@ func typeText(f structField, isSection bool) (string, bool) {
 	text, ok := map[string]string{
 		"string": "text", "[]string": "list of texts", "int": "number", "bool": "`true` or `false`",
 		"Bytes": "size", "time.Duration": "duration", "time.Time": "time",
-		"secret.Secret": "secret", "[]netip.Prefix": "list of addresses or networks",
+		"secret.Secret": "secret", "[]secret.Secret": "list of secrets", "[]netip.Prefix": "list of addresses or networks",
 	}[f.typ]
 	return text, ok
 }

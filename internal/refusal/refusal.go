@@ -15,6 +15,16 @@ type Refusal struct {
 	Message string      // "" = the table's; never holds anything internal
 	Header  http.Header // further headers of this answer; nil for none
 	Cause   error       // for the log only
+	// OAuth, where it is set, is the body and the status in place of Code's, for
+	// endpoints whose clients read that shape.
+	OAuth *OAuth
+}
+
+// OAuth is an error as OAuth clients read it (RFC 6749 §5.2).
+type OAuth struct {
+	Status      int    `json:"-"`
+	Error       string `json:"error"`
+	Description string `json:"error_description,omitempty"`
 }
 
 // New makes a refusal with the table's message.
@@ -46,7 +56,12 @@ func (r *Refusal) Error() string {
 func (r *Refusal) Unwrap() error { return r.Cause }
 
 // Status is the HTTP status of the refusal.
-func (r *Refusal) Status() int { return lookup(r.Code).Status }
+func (r *Refusal) Status() int {
+	if r.OAuth != nil {
+		return r.OAuth.Status
+	}
+	return lookup(r.Code).Status
+}
 
 // From finds the refusal in err; anything else is Internal, with err as its cause.
 func From(err error) *Refusal {
@@ -75,9 +90,10 @@ func foreign() []string {
 // Protect sets the headers that keep an answer under a stream's URL harmless in
 // a browser: owners choose content types (design §8).
 func Protect(h http.Header) {
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Content-Security-Policy", "sandbox; default-src 'none'; frame-ancestors 'none'")
-	h.Set("Cross-Origin-Resource-Policy", "cross-origin")
+	// The names are canonical: Set would find that out with each answer.
+	h["X-Content-Type-Options"] = []string{"nosniff"}
+	h["Content-Security-Policy"] = []string{"sandbox; default-src 'none'; frame-ancestors 'none'"}
+	h["Cross-Origin-Resource-Policy"] = []string{"cross-origin"}
 }
 
 // Write answers a request with the refusal. A HEAD request gets the same head,
@@ -89,7 +105,11 @@ func Write(w http.ResponseWriter, method string, r *Refusal) error {
 	if message == "" {
 		message = entry.Message
 	}
-	text, err := json.Marshal(body{bodyError{Code: entry.Code, Message: message}})
+	var shape any = body{bodyError{Code: entry.Code, Message: message}}
+	if r.OAuth != nil {
+		shape = r.OAuth
+	}
+	text, err := json.Marshal(shape)
 	if err != nil {
 		return err
 	}
@@ -107,7 +127,7 @@ func Write(w http.ResponseWriter, method string, r *Refusal) error {
 	for name, values := range r.Header {
 		h[name] = values
 	}
-	w.WriteHeader(entry.Status)
+	w.WriteHeader(r.Status())
 	if method == http.MethodHead {
 		return nil
 	}

@@ -17,7 +17,7 @@ type Metrics struct {
 	upstream  *prometheus.CounterVec
 	nodeUp    *prometheus.GaugeVec
 	ejections *prometheus.CounterVec
-	bytes     *prometheus.CounterVec
+	in, out   prometheus.Counter
 	panics    prometheus.Counter
 	reloads   *prometheus.CounterVec
 	reloadOK  prometheus.Gauge
@@ -51,6 +51,13 @@ func Descriptions() []Description {
 		{"sluice_open_tails", "gauge", "Live reads open now.", nil},
 		{"sluice_rate_subjects", "gauge", "Accounts (and publics of accounts) whose rate is being counted.", nil},
 		{"sluice_body_budget_bytes", "gauge", "Bytes of limits.body_budget that are taken now.", nil},
+		{"sluice_token_cache_entries", "gauge", "Verified tokens that are remembered.", nil},
+		{"sluice_token_cache_capacity", "gauge", "How many verified tokens are remembered at most.", nil},
+		{"sluice_tokens_seen_total", "counter", "Tokens that had been verified before.", nil},
+		{"sluice_tokens_new_total", "counter", "Tokens that had not, good ones and bad ones.", nil},
+		{"sluice_issuers_failing", "gauge", "Issuers (auth.issuers) whose keys could not be fetched the last time; the last good ones serve.", nil},
+		{"sluice_issuers_without_keys", "gauge", "Issuers of which no key is known: their tokens are answered 503.", nil},
+		{"sluice_failure_subjects", "gauge", "Client addresses and expired credentials whose failures are being counted.", nil},
 		{"sluice_log_lines_dropped_total", "counter", "Log lines lost because whoever reads the log did not keep up, or the disk was full.", nil},
 		{"sluice_ready", "gauge", "1 when the gateway is ready for traffic.", nil},
 	}
@@ -67,7 +74,8 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	m.upstream = m.counter("sluice_upstream_exchanges_total")
 	m.nodeUp = m.gauges("sluice_upstream_node_up")
 	m.ejections = m.counter("sluice_upstream_ejections_total")
-	m.bytes = m.counter("sluice_bytes_total")
+	bytes := m.counter("sluice_bytes_total")
+	m.in, m.out = bytes.WithLabelValues("in"), bytes.WithLabelValues("out")
 	m.panics = m.counter("sluice_panics_total").WithLabelValues()
 	m.reloads = m.counter("sluice_config_reloads_total")
 	m.reloadOK = m.gauges("sluice_config_last_reload_ok").WithLabelValues()
@@ -170,8 +178,8 @@ func (m *Metrics) Nodes(nodes map[string]bool) {
 
 // Bytes counts body bytes of one request and its answer.
 func (m *Metrics) Bytes(in, out int64) {
-	m.bytes.WithLabelValues("in").Add(float64(in))
-	m.bytes.WithLabelValues("out").Add(float64(out))
+	m.in.Add(float64(in))
+	m.out.Add(float64(out))
 }
 
 // Panicked counts a fault of the gateway's own.

@@ -40,6 +40,7 @@ type Cluster struct {
 
 	mu      sync.Mutex
 	leader  int
+	term    int // of the leader
 	tails   int
 	changed chan struct{} // closed and replaced when tails or hits change
 }
@@ -105,12 +106,18 @@ func (c *Cluster) SetLeader(i int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.leader = i
+	c.term++
 }
 
 func (c *Cluster) leaderIndex() int {
+	leader, _ := c.leadership()
+	return leader
+}
+
+func (c *Cluster) leadership() (leader, term int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.leader
+	return c.leader, c.term
 }
 
 // Hits counts the client requests that reached any node since the last

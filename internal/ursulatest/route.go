@@ -186,7 +186,9 @@ func drain(r *http.Request) {
 // nil for every other path.
 func (n *Node) operator(method, raw string) *answer {
 	path, _, _ := strings.Cut(raw, "?")
-	if path != operatorPrefix+"live" && path != operatorPrefix+"ready" {
+	switch path {
+	case operatorPrefix + "live", operatorPrefix + "ready", operatorPrefix + "metrics", operatorPrefix + "placement":
+	default:
 		return nil
 	}
 	if method != http.MethodGet && method != http.MethodHead {
@@ -196,6 +198,16 @@ func (n *Node) operator(method, raw string) *answer {
 		return bare(statusNoContent)
 	}
 	a := bare(http.StatusOK).set(hContentType, "application/json")
+	switch path {
+	case operatorPrefix + "metrics": // of which only what a gateway reads
+		leader, term := n.cluster.leadership()
+		a.body = fmt.Appendf(nil, `{"cluster_id":%q,"raft_groups":[{"raft_group_id":0,"node_id":%d,"current_term":%d,"leads_live":%t}]}`,
+			n.cluster.id, n.index+1, term, leader == n.index)
+		return a
+	case operatorPrefix + "placement":
+		a.body = fmt.Appendf(nil, `{"node":%d,"view":{"bootstrapped":{"params":{"group_count":1}}}}`, n.index+1)
+		return a
+	}
 	a.body = fmt.Appendf(nil, `{"ready":true,"reason":null,"cluster_id":%q,"peer_cluster_mismatches":[],`+
 		`"format_epoch_mismatch":false,"recovery_barriers_ready":true,"raft_maintenance":null,`+
 		`"recovery_stalled_groups":[],"wal_disk_pressure":false,"wal_available_bytes":0,`+

@@ -60,11 +60,28 @@ func Start(tb testing.TB) *Server {
 // groups have leaders.
 func StartCluster(tb testing.TB, n int) []*Server {
 	tb.Helper()
+	return StartClusterBehind(tb, n, nil)
+}
+
+// StartClusterBehind is StartCluster for nodes that clients reach through
+// something of the test's own, a proxy with faults. front is asked for each node
+// before any starts, with its id and the host:port on which it will listen, and
+// returns the URL that redirects to the node name; "", or no front, is the node's
+// own. Among themselves the nodes go on to talk directly, and Server.URL is the
+// node's own, past the front.
+func StartClusterBehind(tb testing.TB, n int, front func(nodeID int, address string) string) []*Server {
+	tb.Helper()
 	bin := Binary(tb)
 	ports := freePorts(tb, 2*n)
 	var peers strings.Builder
 	for i := range n {
 		fmt.Fprintf(&peers, "[[raft.peers]]\nnode_id = %d\nurl = \"http://%s\"\n", i+1, ports[i])
+		if front == nil {
+			continue
+		}
+		if url := front(i+1, ports[i]); url != "" {
+			fmt.Fprintf(&peers, "client_url = %q\n", url)
+		}
 	}
 	servers := make([]*Server, n)
 	for i := range n {
