@@ -42,6 +42,9 @@ type Config struct {
 	// Rules for all streams.
 	Streams Streams `yaml:"streams"`
 
+	// Live reads.
+	Tails Tails `yaml:"tails"`
+
 	// Pages of other origins.
 	CORS CORS `yaml:"cors"`
 
@@ -79,7 +82,7 @@ type Admin struct {
 	// is not a loopback address; where it is set, it is always asked for, but for
 	// `/livez` and `/readyz`. Letters, digits and `-._~+/`, with `=` at the end
 	// only; take 32 random characters or more.
-	Token secret.Secret `yaml:"token" eg:"\"${SLUICE_ADMIN_TOKEN}\"" format:"bearer"`
+	Token secret.Secret `yaml:"token" eg:"\"${SLUICE_ADMIN_TOKEN}\"" format:"bearer" restart:"true"`
 }
 
 // TLS says how the public listener ends TLS.
@@ -148,6 +151,14 @@ type Issuer struct {
 	Accounts []string `yaml:"accounts" required:"true" eg:"[acme]" list:"nonempty"`
 }
 
+// Tails is the section for live reads.
+type Tails struct {
+	// How long a `live=sse` read may be silent before a comment is sent, which
+	// clients pass over: it keeps middleboxes from cutting the read, and finds clients
+	// that are gone. Below the shortest idle limit on the way. 0 sends none.
+	Heartbeat time.Duration `yaml:"heartbeat" default:"15s" eg:"15s" min:"0s" max:"1h"`
+}
+
 // CORS is the section for pages of other origins (design §9).
 type CORS struct {
 	// Origins whose pages may use this gateway, each once and as browsers send it:
@@ -159,6 +170,10 @@ type CORS struct {
 
 // Server is the section for the public server.
 type Server struct {
+	// Connections that one client address (IPv6: one /64) may have open; those over
+	// it are closed unread. Not for the addresses in `trusted_proxies`. 0: any number.
+	ConnectionsPerAddress int `yaml:"connections_per_address" default:"1024" eg:"1024" min:"0" max:"1000000"`
+
 	// Requests with a bad credential that one client address (IPv6: one /64) may
 	// make at once before it is answered 429 instead of 401; then one a second, or a
 	// 60th of them, rounded down, where that is more. An expired credential is

@@ -56,7 +56,8 @@ func defaults() *Config {
 		TLS:          TLS{Mode: "off"},
 		Ursula:       Ursula{Nodes: []string{"http://10.0.0.1:4437"}},
 		Auth:         Auth{TokenLifetime: 10 * time.Minute, ExchangePerSecond: 10},
-		Server:       Server{FailedCredentialsPerMinute: 60},
+		Tails:        Tails{Heartbeat: 15 * time.Second},
+		Server:       Server{ConnectionsPerAddress: 1024, FailedCredentialsPerMinute: 60},
 		Limits:       Limits{Default: DefaultLimits{RequestsPerSecond: 50, Burst: 100, OpenTails: 16, RequestBytes: 8 * MiB}, BodyBudget: 256 * MiB},
 		Streams:      Streams{Lifecycle: "managed"},
 		DrainTimeout: 30 * time.Second,
@@ -101,7 +102,8 @@ func TestGoodFiles(t *testing.T) {
 		},
 	}
 	full.CORS.Origins = []string{"https://app.example.com", "http://localhost:3000", "https://[fd00::1]:8443", "capacitor://localhost"}
-	full.Server.FailedCredentialsPerMinute = 0
+	full.Tails.Heartbeat = 20 * time.Second
+	full.Server.FailedCredentialsPerMinute, full.Server.ConnectionsPerAddress = 0, 50
 	full.Limits = Limits{Default: DefaultLimits{RequestsPerSecond: 10, Burst: 20, OpenTails: 4, RequestBytes: 4 * MiB}, BodyBudget: 64 * MiB}
 	full.TrustedProxies = []netip.Prefix{
 		netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.168.0.9/32"), netip.MustParsePrefix("::1/128"), netip.MustParsePrefix("2001:db8::/32"),
@@ -291,27 +293,6 @@ accounts:
 	}
 	if w := parse(t, minimal+signed).Warnings(at); w != nil {
 		t.Errorf("warnings of a plain file: %v", w)
-	}
-}
-
-func TestRestartOnly(t *testing.T) {
-	old := parse(t, minimal)
-	for name, tc := range map[string]struct {
-		add  string
-		want []string
-	}{
-		"nothing":       {"", nil},
-		"listen":        {`listen: ":1"`, []string{"listen"}},
-		"both":          {"admin: {listen: \"127.0.0.1:1\"}\nlisten: [\":2\", \":3\"]", []string{"listen", "admin.listen"}},
-		"reloaded":      {"log: {level: debug}\ndrain_timeout: 1s\naccounts: [{id: acme}]\nadmin: {token: x}", nil},
-		"credentials":   {everyCredential, nil},
-		"same, written": {`listen: [":8080"]`, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, RestartOnly(old, parse(t, minimal+tc.add))); diff != "" {
-				t.Errorf("-want +got:\n%s", diff)
-			}
-		})
 	}
 }
 

@@ -20,7 +20,7 @@ func (c *chain) logRequest(s *Scope, r *http.Request) {
 	}
 	c.Metrics.Request(s.Route.Operation.String(), status, took, s.Route.Tail != NoTail)
 	c.Metrics.Ended(string(s.end))
-	c.Metrics.Bytes(s.bytesIn, s.answer.bytes)
+	c.Metrics.Bytes(s.bytesIn, s.answer.bytes-s.beats)
 	if s.refused != "" {
 		c.Metrics.Refused(string(s.refused))
 	}
@@ -53,7 +53,7 @@ func (l *accessLine) MarshalLogObject(e zapcore.ObjectEncoder) error {
 	e.AddInt("status", l.status)
 	e.AddString("end", string(l.end))
 	e.AddInt64("bytes_in", l.bytesIn)
-	e.AddInt64("bytes_out", l.answer.bytes)
+	e.AddInt64("bytes_out", l.answer.bytes-l.beats)
 	e.AddDuration("seconds", l.took)
 	if l.Route.Operation == NoOperation {
 		e.AddString("target", telemetry.Foreign(pathOf(l.request.RequestURI)))

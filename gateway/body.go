@@ -20,6 +20,7 @@ type Pace struct {
 	BudgetWait time.Duration // longest wait for the body budget; 1 s
 	DrainStall time.Duration // longest time without a byte of a refused body; 5 s
 	DrainTotal time.Duration // longest time for a refused body in all; 30 s
+	TailWrite  time.Duration // longest time that a client may take a live read's bytes; 30 s
 }
 
 func (p Pace) withDefaults() Pace {
@@ -33,6 +34,7 @@ func (p Pace) withDefaults() Pace {
 	or(&p.BudgetWait, time.Second)
 	or(&p.DrainStall, 5*time.Second)
 	or(&p.DrainTotal, 30*time.Second)
+	or(&p.TailWrite, 30*time.Second)
 	if p.MinBytes == 0 {
 		p.MinBytes = 30720
 	}

@@ -100,14 +100,17 @@ func addressOf(s string) netip.Addr {
 	return a.Unmap().WithZone("")
 }
 
-// addressKey is what a client's address is counted by: IPv6 by its /64, which one
-// client has whole, and an IPv4 address in IPv6 form as what it is (L11).
-func addressKey(a netip.Addr) string {
+// addressKey is what a client's address is counted by.
+func addressKey(a netip.Addr) string { return addressPrefix(a).String() }
+
+// addressPrefix is the address of all that one client has: the /64 in IPv6, and an
+// IPv4 address in IPv6 form as what it is (L11).
+func addressPrefix(a netip.Addr) netip.Addr {
 	a = a.Unmap().WithZone("")
 	if a.Is6() {
 		if p, err := a.Prefix(64); err == nil {
-			return p.Addr().String()
+			return p.Addr()
 		}
 	}
-	return a.String()
+	return a
 }

@@ -54,6 +54,14 @@ func (b *eventBody) end(last []byte) {
 	}
 }
 
+// between reports whether the client stands between two events of a tail that goes
+// on.
+func (b *eventBody) between() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.last == nil && b.at.boundary()
+}
+
 // Read implements io.Reader.
 func (b *eventBody) Read(p []byte) (int, error) {
 	if n, ok := b.readLast(p); ok {

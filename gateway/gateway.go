@@ -62,7 +62,11 @@ type Options struct {
 	// TrustedProxies are the peers whose forwarded client address is believed;
 	// none by default.
 	TrustedProxies []netip.Prefix
-	// Pace bounds how slowly bodies may come; zero fields have defaults.
+	// Heartbeat is how long a stream of events may be silent before a comment is
+	// sent; 0 sends none.
+	Heartbeat time.Duration
+	// Pace bounds how slowly bodies may come, and tails be read; zero fields have
+	// defaults.
 	Pace Pace
 }
 

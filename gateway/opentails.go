@@ -287,7 +287,7 @@ func (c *chain) live(next handler) handler {
 		if _, err := c.open.check(ctx, t); err != nil {
 			return err
 		}
-		s.tail = t
+		s.tail, s.answer.stall = t, c.Pace.TailWrite
 		err := next(s, w, r.WithContext(ctx))
 		if reason := t.ended(); reason != nil {
 			if err != nil {

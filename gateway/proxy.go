@@ -2,12 +2,12 @@ package gateway
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
 	"strconv"
 	"sync"
-	"time"
 
 	"sluice/gateway/upstream"
 )
@@ -24,6 +24,7 @@ type passage struct {
 	writer http.ResponseWriter
 	header http.Header     // of the answer to the client
 	client context.Context // of the client's request
+	events *eventBody      // of a live=sse read, once its head has come
 }
 
 // forward is the innermost handler. An exchange that failed before anything was
@@ -66,16 +67,18 @@ func (p *passage) rewrite(r *httputil.ProxyRequest) {
 func (p *passage) RoundTrip(out *http.Request) (*http.Response, error) {
 	s := p.scope
 	res, err := p.chain.Upstream.Send(p.client, out, upstream.Meta{
-		Path:     streamKey(s.Route),
-		Body:     s.body,
-		Read:     !s.Route.Operation.Writes(),
-		Keyed:    isKeyed(s.Route.Operation, out.Header),
-		Spread:   s.Route.Operation == ReadChunk,
-		CatchUp:  s.Route.Operation == Read && s.Route.Tail == NoTail && !s.Route.Leader,
-		Live:     s.Route.Tail == SSE,
-		LongPoll: s.Route.Tail == LongPoll,
-		Wait:     s.Route.Wait,
-		Parts:    partsOf(s.Route.Operation, out.Header),
+		Path:      streamKey(s.Route),
+		Body:      s.body,
+		Read:      !s.Route.Operation.Writes(),
+		Keyed:     isKeyed(s.Route.Operation, out.Header),
+		Spread:    s.Route.Operation == ReadChunk,
+		CatchUp:   s.Route.Operation == Read && s.Route.Tail == NoTail && !s.Route.Leader,
+		Live:      s.Route.Tail == SSE,
+		LongPoll:  s.Route.Tail == LongPoll,
+		Wait:      s.Route.Wait,
+		Parts:     partsOf(s.Route.Operation, out.Header),
+		Idle:      p.idle(),
+		IdleAfter: p.chain.Heartbeat,
 	})
 	if err != nil {
 		return nil, err
@@ -115,14 +118,40 @@ func (p *passage) follow(res *http.Response) error {
 	if p.scope.Route.Tail != SSE || res.StatusCode != http.StatusOK {
 		return t.begin(nil)
 	}
-	body := &eventBody{body: res.Body, cancel: t.cancel, until: p.until}
-	res.Body = body
-	return t.begin(body)
+	p.events = &eventBody{body: res.Body, cancel: t.cancel, until: p.scope.answer.until}
+	res.Body = p.events
+	return t.begin(p.events)
 }
 
-// until bounds the writing to the client. Behind a writer that no connection
-// stands behind there is nothing to bound.
-func (p *passage) until(at time.Time) { _ = http.NewResponseController(p.writer).SetWriteDeadline(at) }
+// idle is what is done where nothing comes for a while: nil for nothing.
+func (p *passage) idle() func() error {
+	if p.chain.Heartbeat <= 0 || p.scope.Route.Tail != SSE {
+		return nil
+	}
+	return p.beat
+}
+
+// heartbeat is a comment, which readers of events pass over: it keeps middleboxes
+// from cutting a silent tail (S05), and finds clients that are gone (S10).
+const heartbeat = ":\n\n"
+
+// beat writes a heartbeat, never inside an event. It is called by the Read of the
+// goroutine that writes the answer.
+func (p *passage) beat() error {
+	if p.events == nil || !p.events.between() {
+		return nil
+	}
+	n, err := io.WriteString(p.writer, heartbeat)
+	p.scope.beats += int64(n)
+	if err == nil {
+		err = http.NewResponseController(p.writer).Flush()
+	}
+	if err != nil {
+		return errClientGone
+	}
+	p.chain.Metrics.Heartbeat()
+	return nil
+}
 
 // streamKey is the stream's path, which all its subresources share (facts L24).
 func streamKey(rt Route) string {

@@ -166,6 +166,10 @@ func refusalCases() map[refusal.Code][]refusalCase {
 		},
 		refusal.RateLimited: {
 			{name: "second of one", rig: rigOptions{limits: oneRequest, change: stopClock}, provoke: secondRequest},
+			{name: "A19 bad credentials", rig: rigOptions{change: oneFailure}, provoke: func(t *testing.T, rg *rig) answer {
+				rg.Do(t, "GET", "/acme/s.pub", "unknown", "")
+				return rg.Do(t, "GET", "/acme/s.pub", "malformed", "")
+			}},
 			{name: "closed", rig: limited(func(l *tenant.Limits) { l.RequestsPerSecond = 0 }), provoke: asking("GET", privTarget, key, "")},
 		},
 		refusal.LiveReadsExhausted: {{name: "second of one", rig: limited(func(l *tenant.Limits) { l.OpenTails = 1 }), provoke: secondTail}},
@@ -198,9 +202,16 @@ func smallRequests(l *tenant.Limits) { l.RequestBytes = 1000 }
 
 func oneRequest(l *tenant.Limits) { l.RequestsPerSecond, l.Burst = 1, 1 }
 
+// oneFailure has an address' second bad credential refused for its rate.
+func oneFailure(o *Options) {
+	stopClock(o)
+	o.FailedPerMinute = 1
+}
+
 func stopClock(o *Options) {
 	now := time.Now()
-	o.Limiter = ratelimit.NewMemory(ratelimit.MemoryOptions{Now: func() time.Time { return now }})
+	still := ratelimit.MemoryOptions{Now: func() time.Time { return now }}
+	o.Limiter, o.Exchanges, o.Failures = ratelimit.NewMemory(still), ratelimit.NewMemory(still), ratelimit.NewMemory(still)
 }
 
 // endEarly shuts the sending half of a connection down in the middle of a body.

@@ -46,6 +46,7 @@ type rig struct {
 	Content   memory.Content // that it began with; change a copy and Directory.Replace it
 	Issuers   *auth.Issuers  // nil but where rigOptions has issuers
 	nodes     []string
+	atNode    func() int // requests that reached a scripted node
 }
 
 // rigOptions change a rig before it starts.
@@ -55,9 +56,10 @@ type rigOptions struct {
 	limits  func(*tenant.Limits)
 	change  func(*Options)
 	noNodes bool
-	beside  *rig                 // another gateway, whose directory, keys and nodes this one shares
-	origins []string             // of pages
-	issuers *auth.IssuersOptions // of other issuers; their list is set by the test
+	beside  *rig                            // another gateway, whose directory, keys and nodes this one shares
+	origins []string                        // of pages
+	issuers *auth.IssuersOptions            // of other issuers; their list is set by the test
+	wrap    func(http.Handler) http.Handler // stands before the gateway
 }
 
 // rigOrigin is what clients call every rig.
@@ -155,7 +157,7 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	t.Cleanup(rg.Pool.Close)
 	rg.Options.Upstream = rg.Pool
 	rg.begin(t, o)
-	rg.listen(t)
+	rg.listen(t, o.wrap)
 	if rg.Cluster != nil {
 		rg.createStreams(t, rg.Content)
 		rg.identified(t)
@@ -216,14 +218,18 @@ type rigNodes struct{ *telemetry.Metrics }
 func (r rigNodes) NodeChanged(node, state string) { r.Node(node, state) }
 func (rigNodes) ClusterChanged(string)            {}
 
-func (rg *rig) listen(t testing.TB) {
+func (rg *rig) listen(t testing.TB, wrap func(http.Handler) http.Handler) {
 	t.Helper()
+	var handler http.Handler = rg.Gateway
+	if wrap != nil {
+		handler = wrap(handler)
+	}
 	var lc net.ListenConfig
 	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := NewServer(rg.Gateway, log.New(rg.Log, "server: ", 0))
+	server := NewServer(handler, log.New(rg.Log, "server: ", 0))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

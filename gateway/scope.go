@@ -37,6 +37,7 @@ type Scope struct {
 	bodyDone bool      // nothing is left to drain: read whole, broken or none
 	bodyLeft bool      // a refused body was given up before its end
 	bytesIn  int64
+	beats    int64 // bytes of heartbeats, which are no data
 
 	answer  recorder
 	refused refusal.Code // "" = a node answered
@@ -55,6 +56,7 @@ const (
 	endPanic        ending = "panic"
 	endShutdown     ending = "shutdown"
 	endCredential   ending = "credential" // a tail whose credential has ended
+	endStalled      ending = "stalled"    // a client that stopped reading its tail
 )
 
 // ErrShutdown is the cause with which a server's base context ends when what is
@@ -122,6 +124,8 @@ func (c *chain) guard(s *Scope, r *http.Request) {
 	case isAbort(p) && s.tail.ended() != nil:
 		// It could not be ended between events; a client that does not read has not left.
 		s.end = endCredential
+	case isAbort(p) && s.answer.stalled:
+		s.end = endStalled
 	case isAbort(p) && r.Context().Err() != nil:
 		s.end = endClientClosed
 	case isAbort(p):
@@ -137,6 +141,7 @@ func (c *chain) guard(s *Scope, r *http.Request) {
 			_ = refusal.Write(&s.answer, r.Method, refusal.New(refusal.Internal, nil))
 		}
 	}
+	s.answer.release()
 	c.leaveBody(s)
 	c.logRequest(s, r)
 	if abort {

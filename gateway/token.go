@@ -69,6 +69,9 @@ func answerJSON(s *Scope, w http.ResponseWriter, r *http.Request, text []byte) e
 // The exchange has a rate of its own, by key, so that neither it nor the streams
 // can use up what the other has (L16).
 func (c *chain) exchangeToken(s *Scope, w http.ResponseWriter, r *http.Request) error {
+	if c.ExchangesPerSecond == 0 {
+		return refusal.Because(refusal.NotFound, "Tokens are not exchanged here: use the API key.", nil)
+	}
 	form, err := c.readForm(s, w, r)
 	if err != nil {
 		return err

@@ -1,14 +1,30 @@
 package gateway
 
-import "net/http"
+import (
+	"errors"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+)
 
 // recorder notes what was answered. It has Unwrap, so that flushing and
 // deadlines reach the connection (S01), and it drops informational answers of
 // nodes: they say nothing a client needs, and would freeze headers (H10).
 type recorder struct {
 	http.ResponseWriter
+
+	// out is held while something is written: ReverseProxy flushes the first head of
+	// a stream from another goroutine than the one that writes.
+	out    sync.Mutex
 	status int
 	bytes  int64
+
+	stall   time.Duration // longest time that a write may take; 0 = any
+	stalled bool          // one has taken longer
+
+	mu  sync.Mutex // guards the deadline of writing
+	end time.Time  // of all writing; zero = none
 }
 
 var _ http.ResponseWriter = (*recorder)(nil)
@@ -18,6 +34,12 @@ func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // WriteHeader implements http.ResponseWriter.
 func (w *recorder) WriteHeader(status int) {
+	w.out.Lock()
+	defer w.out.Unlock()
+	w.writeHeader(status)
+}
+
+func (w *recorder) writeHeader(status int) {
 	if status < http.StatusOK {
 		return
 	}
@@ -34,10 +56,54 @@ func (w *recorder) WriteHeader(status int) {
 
 // Write implements http.ResponseWriter.
 func (w *recorder) Write(p []byte) (int, error) {
+	w.out.Lock()
+	defer w.out.Unlock()
 	if w.status == 0 {
-		w.WriteHeader(http.StatusOK)
+		w.writeHeader(http.StatusOK)
+	}
+	if w.stall > 0 {
+		w.deadline(time.Now().Add(w.stall))
 	}
 	n, err := w.ResponseWriter.Write(p)
 	w.bytes += int64(n)
+	w.stalled = w.stalled || errors.Is(err, os.ErrDeadlineExceeded)
 	return n, err
+}
+
+// FlushError is for http.ResponseController.
+func (w *recorder) FlushError() error {
+	w.out.Lock()
+	defer w.out.Unlock()
+	if w.status == 0 {
+		w.writeHeader(http.StatusOK)
+	}
+	err := http.NewResponseController(w.ResponseWriter).Flush()
+	w.stalled = w.stalled || errors.Is(err, os.ErrDeadlineExceeded)
+	return err
+}
+
+// deadline bounds the write that follows. Behind a writer that no connection
+// stands behind there is nothing to bound.
+func (w *recorder) deadline(at time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.end.IsZero() && (at.IsZero() || w.end.Before(at)) {
+		at = w.end
+	}
+	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(at)
+}
+
+// until bounds all writing that is left. It may be called by any goroutine.
+func (w *recorder) until(end time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.end = end
+	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(end)
+}
+
+// release takes the deadline off, so that it does not meet the next request.
+func (w *recorder) release() {
+	if w.stall > 0 && !w.stalled {
+		w.deadline(time.Time{})
+	}
 }

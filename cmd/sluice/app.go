@@ -66,7 +66,8 @@ type App struct {
 	failures      *ratelimit.Memory // of credentials, by address
 	started       *config.Config    // at the start: what needs a restart is as it says
 
-	random io.Reader // of request ids
+	connections *gateway.Connections
+	random      io.Reader // of request ids
 
 	reloading sync.Mutex // one reload at a time; held while the file is read
 
@@ -81,7 +82,7 @@ func newApp(o appOptions) (*App, error) {
 		log: o.Log, level: o.Level, load: o.Load, started: o.Config,
 		registry: prometheus.NewRegistry(), draining: make(chan struct{}),
 		public: o.Public, admin: o.Admin,
-		random: newBuffered(rand.Reader),
+		random: newBuffered(rand.Reader), connections: gateway.NewConnections(),
 	}
 	var err error
 	if a.metrics, err = telemetry.NewMetrics(a.registry); err != nil {
@@ -122,6 +123,8 @@ func (a *App) gauges(lost func() int64) error {
 			return float64(a.budget.Used())
 		}),
 		a.credentialGauges(),
+		telemetry.CounterFunc(a.registry, "sluice_connections_refused_total", func() float64 { return float64(a.connections.Refused()) }),
+		telemetry.GaugeFunc(a.registry, "sluice_client_addresses", func() float64 { return float64(a.connections.Addresses()) }),
 		telemetry.GaugeFunc(a.registry, "sluice_ready", func() float64 {
 			if len(a.missing()) > 0 {
 				return 0
@@ -157,6 +160,7 @@ func (a *App) apply(c *config.Config) error {
 	}
 	a.metrics.Nodes(nodesUp(a.pool.States()))
 	a.level.SetLevel(level)
+	a.connections.Set(c.Server.ConnectionsPerAddress, c.TrustedProxies)
 	if size := int64(c.Limits.BodyBudget); size != a.budget.Size() {
 		a.budget = gateway.NewBodyBudget(size)
 	}
@@ -172,6 +176,7 @@ func (a *App) apply(c *config.Config) error {
 		Failures:           a.failures,
 		FailedPerMinute:    c.Server.FailedCredentialsPerMinute,
 		Origins:            c.CORS.Origins,
+		Heartbeat:          c.Tails.Heartbeat,
 		Limiter:            a.limits,
 		Tails:              a.limits,
 		Upstream:           a.pool,
@@ -262,7 +267,7 @@ func (a *App) missing() map[string]string {
 }
 
 func (a *App) listen(c *config.Config) error {
-	var lc net.ListenConfig
+	lc := net.ListenConfig{KeepAliveConfig: clientKeepAlive, Control: clientTimeout}
 	if a.public == nil {
 		for _, address := range c.Listen {
 			l, err := lc.Listen(context.Background(), "tcp", address)
@@ -315,7 +320,7 @@ func (a *App) Serve(ctx, cut context.Context) error {
 	group.Go(func() error { return a.rotateKeys(failed) })
 	serve(admin, a.admin)
 	for _, l := range a.public {
-		serve(public, l)
+		serve(public, a.connections.Listener(l))
 	}
 	<-failed.Done()
 	close(a.draining)

@@ -78,7 +78,7 @@ Exit code 0: the token was printed; 1: it was refused, or nobody answered;
 			if err != nil {
 				return usageError{err}
 			}
-			answer, token, err := r.send(cmd.Context(), exchangeTransport())
+			answer, token, err := r.send(cmd.Context(), exchangeTransport(http.ProxyFromEnvironment))
 			if err != nil {
 				return err
 			}
@@ -228,15 +228,15 @@ func parseExpiresIn(text string) (time.Duration, error) {
 	return time.Duration(n) * unit, nil
 }
 
-// exchangeTransport goes out once. A proxy of the environment is used for https
-// only: over http it would read the key.
-func exchangeTransport() http.RoundTripper {
+// exchangeTransport goes out once. A proxy is used for https only: over http it
+// would read the key.
+func exchangeTransport(proxy func(*http.Request) (*url.URL, error)) *http.Transport {
 	return &http.Transport{
 		Proxy: func(r *http.Request) (*url.URL, error) {
 			if r.URL.Scheme != "https" {
 				return nil, nil
 			}
-			return http.ProxyFromEnvironment(r)
+			return proxy(r)
 		},
 		ForceAttemptHTTP2: true, DisableKeepAlives: true, MaxResponseHeaderBytes: maxAnswerHead,
 	}

@@ -77,6 +77,7 @@ func (p *Pool) once(ctx context.Context, req *http.Request, w *walk, n *node, fr
 	t := &try{walk: w, node: n}
 	// Connecting has a time of its own; the head's begins when a connection stands.
 	t.Fresh, t.Connect, t.Head, t.Ended = fresh, 2*ConnectTimeout, headerTimeout(w.meta), t.ended
+	t.Idle, t.IdleAfter = w.meta.Idle, w.meta.IdleAfter
 	t.stop = context.AfterFunc(ctx, func() { t.Cut(context.Cause(ctx)) })
 	n.wait(t)
 	res, err := t.Do(ctx, n.conns, direct(req, w, n))

@@ -22,6 +22,10 @@ type Meta struct {
 	LongPoll bool          // a live=long-poll read
 	Wait     time.Duration // its timeout_ms; 0 when absent or unreadable
 	Parts    int           // staged parts that the request commits
+	// Idle, where not nil, is called by the Read of the answer's body, each time
+	// that nothing has come for IdleAfter; its error ends the body.
+	Idle      func() error
+	IdleAfter time.Duration
 }
 
 // Observer is told what happens at the nodes. Implementations must be safe for

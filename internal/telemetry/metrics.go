@@ -19,6 +19,7 @@ type Metrics struct {
 	ejections *prometheus.CounterVec
 	in, out   prometheus.Counter
 	panics    prometheus.Counter
+	beats     prometheus.Counter
 	reloads   *prometheus.CounterVec
 	reloadOK  prometheus.Gauge
 	reloadAt  prometheus.Gauge
@@ -38,13 +39,14 @@ func Descriptions() []Description {
 		{"sluice_requests_total", "counter", "Requests answered, by operation and HTTP status; 499 stands for a client that left before its answer.", []string{"operation", "status"}},
 		{"sluice_request_duration_seconds", "histogram", "Time from a request's head to the end of its answer, tails left out.", []string{"operation"}},
 		{"sluice_refusals_total", "counter", "Answers in the gateway's own words, by code (docs/errors.md).", []string{"code"}},
-		{"sluice_answers_ended_total", "counter", "How answers ended: whole, client_closed, cut (the node broke off), shutdown (cut at the end of a drain), panic.", []string{"end"}},
+		{"sluice_answers_ended_total", "counter", "How answers ended: whole, client_closed, credential (a tail whose credential ended), stalled (a tail whose client stopped reading), cut (the node broke off), shutdown (cut at the end of a drain), panic.", []string{"end"}},
 		{"sluice_refused_bodies_total", "counter", "Bodies of refused requests: read (dropped whole), cut (given up), unread.", []string{"fate"}},
 		{"sluice_upstream_exchanges_total", "counter", "Exchanges with a node, by node and the answer's class or why there was none.", []string{"node", "outcome"}},
 		{"sluice_upstream_node_up", "gauge", "1 while the node answers, 0 while it is ejected.", []string{"node"}},
 		{"sluice_upstream_ejections_total", "counter", "Ejections of a node, by why: stopped (takes no connections), silent (does not answer).", []string{"node", "why"}},
 		{"sluice_bytes_total", "counter", "Body bytes, in from clients and out to them.", []string{"direction"}},
 		{"sluice_panics_total", "counter", "Faults of the gateway caught while it served a request.", nil},
+		{"sluice_heartbeats_total", "counter", "Comments sent on silent tails (tails.heartbeat); their bytes are in no other count.", nil},
 		{"sluice_config_reloads_total", "counter", "Reloads of the configuration, by result: ok, refused.", []string{"result"}},
 		{"sluice_config_last_reload_ok", "gauge", "0 when the last reload was refused and the old configuration stayed, else 1.", nil},
 		{"sluice_config_last_reload_timestamp_seconds", "gauge", "Unix time since which the configuration is in force.", nil},
@@ -58,6 +60,8 @@ func Descriptions() []Description {
 		{"sluice_issuers_failing", "gauge", "Issuers (auth.issuers) whose keys could not be fetched the last time; the last good ones serve.", nil},
 		{"sluice_issuers_without_keys", "gauge", "Issuers of which no key is known: their tokens are answered 503.", nil},
 		{"sluice_failure_subjects", "gauge", "Client addresses and expired credentials whose failures are being counted.", nil},
+		{"sluice_connections_refused_total", "counter", "Connections closed unread, since their address had server.connections_per_address open.", nil},
+		{"sluice_client_addresses", "gauge", "Client addresses with connections open.", nil},
 		{"sluice_log_lines_dropped_total", "counter", "Log lines lost because whoever reads the log did not keep up, or the disk was full.", nil},
 		{"sluice_ready", "gauge", "1 when the gateway is ready for traffic.", nil},
 	}
@@ -77,6 +81,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	bytes := m.counter("sluice_bytes_total")
 	m.in, m.out = bytes.WithLabelValues("in"), bytes.WithLabelValues("out")
 	m.panics = m.counter("sluice_panics_total").WithLabelValues()
+	m.beats = m.counter("sluice_heartbeats_total").WithLabelValues()
 	m.reloads = m.counter("sluice_config_reloads_total")
 	m.reloadOK = m.gauges("sluice_config_last_reload_ok").WithLabelValues()
 	m.reloadAt = m.gauges("sluice_config_last_reload_timestamp_seconds").WithLabelValues()
@@ -181,6 +186,9 @@ func (m *Metrics) Bytes(in, out int64) {
 	m.in.Add(float64(in))
 	m.out.Add(float64(out))
 }
+
+// Heartbeat counts a comment on a silent tail.
+func (m *Metrics) Heartbeat() { m.beats.Inc() }
 
 // Panicked counts a fault of the gateway's own.
 func (m *Metrics) Panicked() { m.panics.Inc() }

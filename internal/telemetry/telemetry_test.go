@@ -86,14 +86,14 @@ func TestMetricsAreThoseDescribed(t *testing.T) {
 	m.Reloaded(false, time.Time{})
 	functions := []string{
 		"sluice_open_tails", "sluice_rate_subjects", "sluice_body_budget_bytes", "sluice_ready",
-		"sluice_token_cache_entries", "sluice_token_cache_capacity", "sluice_issuers_failing", "sluice_issuers_without_keys", "sluice_failure_subjects",
+		"sluice_token_cache_entries", "sluice_token_cache_capacity", "sluice_issuers_failing", "sluice_issuers_without_keys", "sluice_failure_subjects", "sluice_client_addresses",
 	}
 	for _, name := range functions {
 		if err := GaugeFunc(r, name, func() float64 { return 1 }); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"sluice_log_lines_dropped_total", "sluice_tokens_seen_total", "sluice_tokens_new_total"} {
+	for _, name := range []string{"sluice_log_lines_dropped_total", "sluice_tokens_seen_total", "sluice_tokens_new_total", "sluice_connections_refused_total"} {
 		if err := CounterFunc(r, name, func() float64 { return 1 }); err != nil {
 			t.Fatal(err)
 		}

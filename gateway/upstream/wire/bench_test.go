@@ -61,11 +61,11 @@ func benchRequest(b *testing.B, body int) *http.Request {
 
 // benchDial opens connections to a server that answers every request with body
 // bytes: in memory for nothing, over TCP by one goroutine.
-func benchDial(b *testing.B, real bool, sent, body int) DialFunc {
+func benchDial(b *testing.B, overTCP bool, sent, body int) DialFunc {
 	b.Helper()
 	answer := []byte(answer(strings.Repeat("y", body)))
 	size := requestSize(b, sent)
-	if !real {
+	if !overTCP {
 		quiet, loud := states(b)
 		return func(context.Context, string, string) (net.Conn, error) {
 			near, _ := newLine()

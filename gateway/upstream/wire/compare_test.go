@@ -37,35 +37,57 @@ func (s *scripted) dial(context.Context, string, string) (net.Conn, error) {
 // comparedHead bounds the head in both of those that are compared.
 const comparedHead = 2 << 10
 
-// viaWire and viaTransport make one request and read the answer to its end.
-func (s *scripted) viaWire(req *http.Request) (*http.Response, []byte, error, error) {
+// read is what a reader made of an answer, and why it did not like it.
+type read struct {
+	Status           int
+	Text, Proto      string
+	Header, Trailer  http.Header
+	Length           int64
+	Coding           []string
+	Close            bool
+	Body             string
+	Failed, CutShort bool // no head; no clean end of the body
+
+	err error
+}
+
+// readFrom reads an answer to its end.
+func readFrom(res *http.Response, err error) read {
+	if err != nil {
+		return read{Failed: true, err: err}
+	}
+	r := read{
+		Status: res.StatusCode, Text: res.Status, Proto: res.Proto, Header: res.Header,
+		Length: res.ContentLength, Coding: res.TransferEncoding, Close: res.Close,
+	}
+	if r.Status != http.StatusSwitchingProtocols { // the body is the connection then
+		var body []byte
+		body, r.err = io.ReadAll(res.Body)
+		r.Body, r.CutShort = string(body), r.err != nil
+	}
+	_ = res.Body.Close()
+	r.Trailer = res.Trailer
+	return r
+}
+
+// viaWire and viaTransport make one request and read its answer.
+func (s *scripted) viaWire(req *http.Request) read {
 	conns := New(Options{Dial: s.dial, Idle: time.Minute, MaxIdle: 1, MaxHead: comparedHead})
 	defer s.wait.Wait()
 	defer conns.Close()
 	x := &Exchange{Connect: time.Minute, Head: time.Minute}
-	res, err := x.Do(context.Background(), conns, req)
-	if err != nil {
-		return nil, nil, err, nil
-	}
-	defer func() { _ = res.Body.Close() }()
-	body, readErr := io.ReadAll(res.Body)
-	return res, body, nil, readErr
+	return readFrom(x.Do(context.Background(), conns, req))
 }
 
-func (s *scripted) viaTransport(req *http.Request) (*http.Response, []byte, error, error) {
-	transport := &http.Transport{DialContext: s.dial, DisableCompression: true, MaxResponseHeaderBytes: comparedHead}
+// viaTransport has http.Transport not keep its connection where it would log what
+// follows the answer; its request says so then.
+func (s *scripted) viaTransport(req *http.Request, keep bool) read {
+	transport := &http.Transport{
+		DialContext: s.dial, DisableCompression: true, MaxResponseHeaderBytes: comparedHead, DisableKeepAlives: !keep,
+	}
 	defer s.wait.Wait()
 	defer transport.CloseIdleConnections()
-	res, err := transport.RoundTrip(req)
-	if err != nil {
-		return nil, nil, err, nil
-	}
-	defer func() { _ = res.Body.Close() }()
-	if res.StatusCode == http.StatusSwitchingProtocols {
-		return res, nil, nil, nil // its body is the connection
-	}
-	body, readErr := io.ReadAll(res.Body)
-	return res, body, nil, readErr
+	return readFrom(transport.RoundTrip(req))
 }
 
 // recorder is a server that keeps what is written to it, whole.
@@ -112,12 +134,11 @@ func (r *recorder) written() string {
 func sameRequest(t *testing.T, states [2]syscall.RawConn, request func() *http.Request) string {
 	t.Helper()
 	ours, theirs := newRecorder(states), newRecorder(states)
-	_, _, err, _ := ours.viaWire(request())
-	_, _, theirErr, _ := theirs.viaTransport(request())
-	if (err == nil) != (theirErr == nil) {
-		t.Fatalf("wire: error %v, wrote\n%q\nhttp.Transport: error %v, wrote\n%q", err, ours.written(), theirErr, theirs.written())
+	got, want := ours.viaWire(request()), theirs.viaTransport(request(), true)
+	if got.Failed != want.Failed {
+		t.Fatalf("wire: error %v, wrote\n%q\nhttp.Transport: error %v, wrote\n%q", got.err, ours.written(), want.err, theirs.written())
 	}
-	if err != nil {
+	if got.Failed {
 		return ""
 	}
 	if ours.written() != theirs.written() {

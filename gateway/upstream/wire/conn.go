@@ -30,6 +30,11 @@ type conn struct {
 	heard  atomic.Bool // a byte has come since the request began
 	broke  error       // what writing to it failed with; its writer's alone
 	dried  error       // what reading it failed with; its reader's alone
+
+	// Of an answer's body, while it is read: who is told that nothing comes.
+	idle      func() error
+	idleAfter time.Duration
+	heardAt   time.Time
 }
 
 // glance is how long a look at a connection takes that only reading shows: a read
@@ -55,7 +60,7 @@ func (l *conn) begin(by time.Time) error {
 	l.wrote.Store(false)
 	l.heard.Store(false)
 	l.broke, l.dried = nil, nil
-	l.head = l.conns.MaxHead
+	l.head, l.idle = l.conns.MaxHead, nil
 	return l.net.SetDeadline(by)
 }
 
@@ -112,17 +117,43 @@ func (r reader) Read(p []byte) (int, error) {
 	if l.head > 0 && int64(len(p)) > l.head {
 		p = p[:l.head]
 	}
-	n, err := l.net.Read(p)
-	if n > 0 {
-		l.heard.Store(true)
-		if l.head > 0 {
-			l.head -= int64(n)
+	for {
+		n, err := l.net.Read(p)
+		if n > 0 {
+			l.noteHeard(n)
 		}
+		if n == 0 && l.idle != nil && errors.Is(err, os.ErrDeadlineExceeded) {
+			if err = l.wait(); err == nil {
+				continue
+			}
+		}
+		if err != nil {
+			l.dried = err
+		}
+		return n, err
 	}
-	if err != nil {
-		l.dried = err
+}
+
+func (l *conn) noteHeard(n int) {
+	l.heard.Store(true)
+	if l.head > 0 {
+		l.head -= int64(n)
 	}
-	return n, err
+	if l.idle != nil {
+		l.heardAt = time.Now()
+	}
+}
+
+// wait tells that nothing has come for a while, if that is so, and sets when it is
+// looked at again.
+func (l *conn) wait() error {
+	if now := time.Now(); now.Sub(l.heardAt) >= l.idleAfter {
+		if err := l.idle(); err != nil {
+			return err
+		}
+		l.heardAt = now
+	}
+	return l.net.SetReadDeadline(l.heardAt.Add(l.idleAfter))
 }
 
 var (

@@ -59,7 +59,7 @@ func (c *Conns) take() *conn {
 		if l == nil {
 			return nil
 		}
-		if l.in.Buffered() == 0 && l.atRest() {
+		if l.atRest() {
 			l.reused = true
 			return l
 		}

@@ -124,6 +124,11 @@ func TestCutBeforeDo(t *testing.T) {
 				t.Errorf("error %v, wrote %t, connected %t", o.err, x.Wrote(), x.Connected())
 			}
 			r.wantOpen(0)
+			if kept {
+				r.wantDialed(1)
+			} else {
+				r.wantDialed(0)
+			}
 		}
 	})
 }
@@ -162,9 +167,11 @@ func TestCutWhileConnecting(t *testing.T) {
 				done := make(chan outcome, 1)
 				go func() { done <- r.run(x, newRequest(t, http.MethodGet, "")) }()
 				synctest.Wait()
+				began := time.Now()
 				x.Cut(errCut)
 				close(release)
 				o := <-done
+				wantTook(t, time.Since(began), 0)
 				if o.err != errCut || x.Connected() || x.Wrote() { //nolint:errorlint // the very cause
 					t.Errorf("error %v, connected %t, wrote %t", o.err, x.Connected(), x.Wrote())
 				}
@@ -192,10 +199,14 @@ func TestContext(t *testing.T) {
 		if body, err := io.ReadAll(res.Body); string(body) != "next" || err != nil {
 			t.Errorf("got %q, error %v", body, err)
 		}
+		_ = res.Body.Close()
 		x = r.exchange()
 		x.Fresh = true
 		r.Dial = (&net.Dialer{}).DialContext
-		if _, err := x.Do(ctx, r.Conns, newRequest(t, http.MethodGet, "")); !errors.Is(err, context.Canceled) || x.Connected() {
+		if res, err = x.Do(ctx, r.Conns, newRequest(t, http.MethodGet, "")); err == nil {
+			_ = res.Body.Close()
+		}
+		if !errors.Is(err, context.Canceled) || x.Connected() {
 			t.Errorf("error %v, connected %t", err, x.Connected())
 		}
 	})
@@ -221,6 +232,7 @@ func TestCutAfterTheEnd(t *testing.T) {
 			if string(body) != "next" || err != nil {
 				t.Errorf("got %q, error %v", body, err)
 			}
+			_ = res.Body.Close()
 			o.x.Cut(errCut)
 			r.next(1)
 		})
@@ -241,9 +253,13 @@ func TestCutBeforeTheEndIsRead(t *testing.T) {
 		if _, err := io.ReadAll(res.Body); err != errCut { //nolint:errorlint // the very cause
 			t.Errorf("error %v, want the cause", err)
 		}
+		_ = res.Body.Close()
 		if n := r.endings(x); n != 1 {
 			t.Errorf("ended %d times", n)
 		}
 		r.wantOpen(0)
+		if r.pop(time.Now()) != nil {
+			t.Error("the closed connection is kept")
+		}
 	})
 }

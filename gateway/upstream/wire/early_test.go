@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -82,8 +83,8 @@ func TestAnswerBeforeTheBodyIsWritten(t *testing.T) {
 					}
 					o := r.run(x, newRequest(t, http.MethodPost, body))
 					o.want(t, "too large")
-					if o.err == nil && o.res.StatusCode != http.StatusRequestEntityTooLarge {
-						t.Errorf("status %d", o.res.StatusCode)
+					if o.err == nil && o.status != http.StatusRequestEntityTooLarge {
+						t.Errorf("status %d", o.status)
 					}
 					<-written
 					r.next(2) // what was not written whole is not kept
@@ -119,7 +120,7 @@ func TestAnswerBeforeTheBodyIsRead(t *testing.T) {
 						p.stay()
 					}))
 					o := r.run(r.exchange(), newRequest(t, http.MethodPost, body))
-					if o.err != nil || o.readErr != nil || o.res.StatusCode != http.StatusRequestEntityTooLarge {
+					if o.err != nil || o.readErr != nil || o.status != http.StatusRequestEntityTooLarge {
 						t.Fatal(o.err, o.readErr)
 					}
 					r.get().want(t, "next")
@@ -138,6 +139,35 @@ func TestAnswerBeforeTheBodyIsRead(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A body without a length is written beside the reading too, however short its
+// head is: written first, its server's refusal was read when it had left.
+func TestAnswerBeforeABodyWithoutALength(t *testing.T) {
+	each(t, func(t *testing.T, k kind) {
+		r := newRig(t, k, refusing(refusal, (*peer).stay))
+		req := newRequest(t, http.MethodPost, strings.Repeat("x", tooLarge))
+		req.ContentLength = -1
+		r.run(r.exchange(), req).want(t, "too large")
+		r.next(2)
+	})
+}
+
+// A connection that holds nothing takes no request before its server reads, so
+// that even a small one is written beside the reading.
+func TestAnswerOverAConnectionWithoutBuffers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		served := make(chan struct{})
+		go func() {
+			defer close(served)
+			_, _ = io.WriteString(far, refusal)
+		}()
+		r := newRig(t, plain(), (*peer).stay)
+		r.Dial = func(context.Context, string, string) (net.Conn, error) { return near, nil }
+		r.run(r.exchange(), newRequest(t, http.MethodPost, "body")).want(t, "too large")
+		<-served
+	})
 }
 
 // A request that the kernel took whole, but the server never read, leaves a

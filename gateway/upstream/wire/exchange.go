@@ -42,6 +42,11 @@ type Exchange struct {
 	Connect time.Duration // how long a new connection may take
 	Head    time.Duration // how long the head may take, once a connection stands
 	Ended   func()        // called once when nothing is left of the exchange; may be nil
+	// Idle, where not nil, is called by the Read of an answer's body that has waited
+	// for IdleAfter without a byte, and as long again each time after. Its error ends
+	// the body.
+	Idle      func() error
+	IdleAfter time.Duration
 
 	mu        sync.Mutex
 	link      *conn
@@ -274,11 +279,19 @@ func (x *Exchange) headIs(l *conn, res *http.Response) error {
 		return x.cause
 	case res.Body == http.NoBody, res.ContentLength >= 0 && int64(l.in.Buffered()) >= res.ContentLength:
 		return nil // the body is here already
-	case x.sentWhole:
-		return l.net.SetDeadline(time.Time{})
-	default:
-		return l.net.SetReadDeadline(time.Time{})
 	}
+	var by time.Time
+	if x.Idle != nil {
+		l.idle, l.idleAfter, l.heardAt = x.Idle, x.IdleAfter, time.Now()
+		by = l.heardAt.Add(l.idleAfter)
+	}
+	if !x.sentWhole {
+		return l.net.SetReadDeadline(by) // the writer is bound still
+	}
+	if err := l.net.SetDeadline(time.Time{}); err != nil || by.IsZero() {
+		return err
+	}
+	return l.net.SetReadDeadline(by)
 }
 
 // failed notes what an exchange that failed proves, and gives the reason.

@@ -64,10 +64,10 @@ func TestFramings(t *testing.T) {
 					if o.err != nil {
 						continue
 					}
-					if o.res.StatusCode != tt.status {
-						t.Errorf("status %d, want %d", o.res.StatusCode, tt.status)
+					if o.status != tt.status {
+						t.Errorf("status %d, want %d", o.status, tt.status)
 					}
-					if diff := cmp.Diff(tt.trailer, o.res.Trailer); diff != "" {
+					if diff := cmp.Diff(tt.trailer, o.trailer); diff != "" {
 						t.Errorf("trailer (-want +got):\n%s", diff)
 					}
 				}

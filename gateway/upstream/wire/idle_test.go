@@ -16,7 +16,8 @@ func (r *rig) hold(n int) {
 	bodies := make([]*http.Response, n)
 	for i := range bodies {
 		var err error
-		if bodies[i], err = r.exchange().Do(context.Background(), r.Conns, newRequest(r.t, http.MethodGet, "")); err != nil {
+		bodies[i], err = r.exchange().Do(context.Background(), r.Conns, newRequest(r.t, http.MethodGet, "")) //nolint:bodyclose // below, all of them
+		if err != nil {
 			r.t.Fatal(err)
 		}
 	}

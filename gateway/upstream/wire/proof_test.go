@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -43,6 +44,11 @@ func deaths() []death {
 		{name: "dead after the first byte", serve: waits, near: lives(1), wrote: true, part: true},
 		{name: "dead in the head", serve: waits, near: lives(40), wrote: true, part: true},
 		{name: "dead in the body", large: true, serve: waits, near: lives(200_000), wrote: true},
+		// What the kernel has of a write that waits nobody knows until it returns.
+		{name: "ended while the first write waits", large: true, serve: (*peer).stay, near: func(near, far *line) {
+			near.out.mark(func(f *flow) { f.room = 100 })
+			near.before = far.endWriting
+		}, wrote: true, part: true},
 		{name: "ended after the request", serve: func(p *peer) { p.request() }, wrote: true},
 		{name: "reset after the request", serve: func(p *peer) { p.request(); p.reset() }, wrote: true},
 		{name: "ended after a byte", serve: says("H"), wrote: true, heard: true},
@@ -99,9 +105,13 @@ func die(t *testing.T, k kind, tt death, size int, kept bool) {
 			return r.dial(ctx, network, address)
 		}
 	}
-	o := r.run(r.exchange(), newRequest(t, http.MethodPost, strings.Repeat("x", size)))
+	var o outcome
+	took := timed(func() { o = r.run(r.exchange(), newRequest(t, http.MethodPost, strings.Repeat("x", size))) })
 	if o.err == nil {
 		t.Fatal("it was answered")
+	}
+	if want := map[bool]time.Duration{true: o.x.Head}[errors.Is(tt.reason, ErrHeadTimeout)]; took != want {
+		t.Errorf("size %d, kept %t: it took %s, want %s", size, kept, took, want)
 	}
 	want := proof{Connected: true, Wrote: tt.wrote && (!tt.part || !k.secure), Unanswered: kept && !tt.heard}
 	if diff := cmp.Diff(want, proofOf(o.x)); diff != "" {

@@ -317,7 +317,9 @@ func (r *rig) endings(x *Exchange) int {
 // outcome is how an exchange went.
 type outcome struct {
 	x       *Exchange
-	res     *http.Response
+	status  int
+	header  http.Header
+	trailer http.Header
 	body    string
 	err     error // of Do
 	readErr error // of the body; nil = its clean end
@@ -340,14 +342,14 @@ func newRequest(t testing.TB, method, body string) *http.Request {
 func (r *rig) run(x *Exchange, req *http.Request) outcome {
 	r.t.Helper()
 	o := outcome{x: x}
-	if o.res, o.err = x.Do(context.Background(), r.Conns, req); o.err == nil {
+	res, err := x.Do(context.Background(), r.Conns, req)
+	if err == nil {
 		var body []byte
-		body, o.readErr = io.ReadAll(o.res.Body)
-		o.body = string(body)
-		if err := o.res.Body.Close(); err != nil {
-			r.t.Error(err)
-		}
+		body, o.readErr = io.ReadAll(res.Body)
+		_ = res.Body.Close()
+		o.status, o.header, o.trailer, o.body = res.StatusCode, res.Header, res.Trailer, string(body)
 	}
+	o.err = err
 	if n := r.endings(x); n != 1 {
 		r.t.Errorf("ended %d times", n)
 	}

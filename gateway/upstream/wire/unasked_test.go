@@ -100,6 +100,32 @@ func TestUnaskedBytesOverTCP(t *testing.T) {
 	}
 }
 
+// U05: a server gave up a connection at rest, with a word of why, after it was
+// looked at and before the request: that word is no answer to what was not sent.
+func TestUnaskedBytesBeforeTheFirstByte(t *testing.T) {
+	for _, k := range inMemory() {
+		if !k.socket { // read and written at once: which was first cannot be told
+			continue
+		}
+		t.Run(k.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t, k, serving(answer("next")))
+				r.get().want(t, "next")
+				r.mu.Lock()
+				near, p := r.lines[0], r.peers[0]
+				r.mu.Unlock()
+				near.before = func() {
+					p.say("HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n")
+					p.reset()
+				}
+				if o := r.get(); o.err == nil || o.x.Wrote() || !o.x.Unanswered() {
+					t.Errorf("error %v, wrote %t, unanswered %t", o.err, o.x.Wrote(), o.x.Unanswered())
+				}
+			})
+		})
+	}
+}
+
 // U05: TLS reads ahead, so that bytes nobody asked for have left the kernel and
 // are in no buffer of ours.
 func TestUnaskedRecordReadAhead(t *testing.T) {
