@@ -29,6 +29,9 @@ type Config struct {
 	// The Ursula cluster behind this gateway.
 	Ursula Ursula `yaml:"ursula" required:"true" eg:"{nodes: [\"http://10.0.0.1:4437\"]}"`
 
+	// Where replicas share the counts of limits.
+	Redis Redis `yaml:"redis"`
+
 	// A name for where this gateway and its cluster run; it is shown to
 	// clients as the region of their streams and has no effect on routing.
 	Region string `yaml:"region" eg:"eu" format:"label"`
@@ -105,6 +108,28 @@ type Ursula struct {
 	// wrong number costs redirects, nothing else.
 	GroupCount int `yaml:"group_count" default:"0" eg:"16" min:"0" max:"65536"`
 }
+
+// Redis says where replicas share their counts: a single server, Sentinel or a
+// Cluster. Without it each process counts by itself.
+type Redis struct {
+	// The server: `redis://` or `rediss://`, with user and password where it wants
+	// them, and the database's number. For Sentinel and Cluster one of the servers, with
+	// `addrs` for the others.
+	URL secret.Secret `yaml:"url" eg:"redis://10.0.0.9:6379/0" restart:"true"`
+
+	// `host:port` of further Sentinels, or of nodes of the Cluster.
+	Addrs []string `yaml:"addrs" eg:"[\"10.0.0.9:26379\", \"10.0.0.10:26379\"]" restart:"true"`
+
+	// What Sentinel calls the master.
+	MasterName string `yaml:"master_name" eg:"limits" format:"label" restart:"true"`
+
+	// `single`, `sentinel` or `cluster`. Absent: `sentinel` with a `master_name`,
+	// else `cluster` with more than one address, else `single`.
+	Mode string `yaml:"mode" eg:"cluster" enum:"single|sentinel|cluster" restart:"true"`
+}
+
+// Configured reports whether counts are shared.
+func (r Redis) Configured() bool { return !r.URL.IsZero() || len(r.Addrs) > 0 }
 
 // Auth is the section for credentials (design §5).
 type Auth struct {
@@ -187,6 +212,10 @@ type Limits struct {
 	// The limits of an account that sets none of its own.
 	Default DefaultLimits `yaml:"default"`
 
+	// What an account always gets on each replica, up to its own limit, however its
+	// traffic is split over them, and whether Redis answers or not.
+	Floor Floor `yaml:"floor"`
+
 	// Memory for request bodies held at one time, over all accounts, so that a
 	// write can be sent again after a leader's redirect. A write that does not
 	// fit is refused with 503. An eighth of it, at most 32 MiB, is kept for bodies
@@ -206,9 +235,25 @@ type DefaultLimits struct {
 	// Live reads (`live=sse`, `live=long-poll`) open at one time. 0 refuses all.
 	OpenTails int `yaml:"open_tails" default:"16" eg:"16" min:"0" max:"1000000000"`
 
+	// Bodies over 1 MiB that are read at one time. 0 refuses all of them.
+	Uploads int `yaml:"uploads" default:"8" eg:"8" min:"0" max:"1000000"`
+
+	// Bytes of such bodies at one time; the only one under way may have more. 0
+	// refuses all of them.
+	UploadBytes Bytes `yaml:"upload_bytes" default:"64MiB" eg:"64MiB" min:"0" max:"1024GiB"`
+
 	// Bytes of one request's body. At most 32 MiB, which is the node's own
 	// limit and fixed there. 0 refuses every body.
 	RequestBytes Bytes `yaml:"request_bytes" default:"8MiB" eg:"8MiB" min:"0" max:"32MiB"`
+}
+
+// Floor is what a replica grants by itself (design §6).
+type Floor struct {
+	// Requests a second.
+	RequestsPerSecond int `yaml:"requests_per_second" default:"50" eg:"50" min:"0" max:"1000000000"`
+
+	// Live reads open at one time.
+	OpenTails int `yaml:"open_tails" default:"16" eg:"16" min:"0" max:"1000000000"`
 }
 
 // AccountLimits are one account's own limits; nil takes the default's.
@@ -222,6 +267,12 @@ type AccountLimits struct {
 	// Live reads open at one time. Absent: `limits.default`; 0 refuses all.
 	OpenTails *int `yaml:"open_tails" eg:"64" min:"0" max:"1000000000"`
 
+	// Bodies over 1 MiB read at one time. Absent: `limits.default`; 0 refuses them.
+	Uploads *int `yaml:"uploads" eg:"16" min:"0" max:"1000000"`
+
+	// Bytes of such bodies at one time. Absent: `limits.default`; 0 refuses them.
+	UploadBytes *Bytes `yaml:"upload_bytes" eg:"128MiB" min:"0" max:"1024GiB"`
+
 	// Bytes of one request's body, at most 32 MiB. Absent: `limits.default`; 0
 	// refuses every body.
 	RequestBytes *Bytes `yaml:"request_bytes" eg:"1MiB" min:"0" max:"32MiB"`
@@ -232,6 +283,8 @@ func (l AccountLimits) Over(d DefaultLimits) DefaultLimits {
 	over(&d.RequestsPerSecond, l.RequestsPerSecond)
 	over(&d.Burst, l.Burst)
 	over(&d.OpenTails, l.OpenTails)
+	over(&d.Uploads, l.Uploads)
+	over(&d.UploadBytes, l.UploadBytes)
 	over(&d.RequestBytes, l.RequestBytes)
 	return d
 }

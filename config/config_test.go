@@ -50,15 +50,18 @@ func same(t *testing.T, got, want *Config) {
 
 func defaults() *Config {
 	return &Config{
-		Listen:       []string{":8080"},
-		Origin:       "https://streams.example.com",
-		Admin:        Admin{Listen: "127.0.0.1:9090"},
-		TLS:          TLS{Mode: "off"},
-		Ursula:       Ursula{Nodes: []string{"http://10.0.0.1:4437"}},
-		Auth:         Auth{TokenLifetime: 10 * time.Minute, ExchangePerSecond: 10},
-		Tails:        Tails{Heartbeat: 15 * time.Second},
-		Server:       Server{ConnectionsPerAddress: 1024, FailedCredentialsPerMinute: 60},
-		Limits:       Limits{Default: DefaultLimits{RequestsPerSecond: 50, Burst: 100, OpenTails: 16, RequestBytes: 8 * MiB}, BodyBudget: 256 * MiB},
+		Listen: []string{":8080"},
+		Origin: "https://streams.example.com",
+		Admin:  Admin{Listen: "127.0.0.1:9090"},
+		TLS:    TLS{Mode: "off"},
+		Ursula: Ursula{Nodes: []string{"http://10.0.0.1:4437"}},
+		Auth:   Auth{TokenLifetime: 10 * time.Minute, ExchangePerSecond: 10},
+		Tails:  Tails{Heartbeat: 15 * time.Second},
+		Server: Server{ConnectionsPerAddress: 1024, FailedCredentialsPerMinute: 60},
+		Limits: Limits{
+			Default: DefaultLimits{RequestsPerSecond: 50, Burst: 100, OpenTails: 16, Uploads: 8, UploadBytes: 64 * MiB, RequestBytes: 8 * MiB},
+			Floor:   Floor{RequestsPerSecond: 50, OpenTails: 16}, BodyBudget: 256 * MiB,
+		},
 		Streams:      Streams{Lifecycle: "managed"},
 		DrainTimeout: 30 * time.Second,
 		Log:          Log{Level: "info"},
@@ -104,7 +107,11 @@ func TestGoodFiles(t *testing.T) {
 	full.CORS.Origins = []string{"https://app.example.com", "http://localhost:3000", "https://[fd00::1]:8443", "capacitor://localhost"}
 	full.Tails.Heartbeat = 20 * time.Second
 	full.Server.FailedCredentialsPerMinute, full.Server.ConnectionsPerAddress = 0, 50
-	full.Limits = Limits{Default: DefaultLimits{RequestsPerSecond: 10, Burst: 20, OpenTails: 4, RequestBytes: 4 * MiB}, BodyBudget: 64 * MiB}
+	full.Redis = Redis{URL: secret.New("rediss://user:word@10.0.0.9:6380/2"), Addrs: []string{"10.0.0.10:26379"}, MasterName: "limits", Mode: "sentinel"}
+	full.Limits = Limits{
+		Default: DefaultLimits{RequestsPerSecond: 10, Burst: 20, OpenTails: 4, Uploads: 2, UploadBytes: 16 * MiB, RequestBytes: 4 * MiB},
+		Floor:   Floor{RequestsPerSecond: 5, OpenTails: 2}, BodyBudget: 64 * MiB,
+	}
 	full.TrustedProxies = []netip.Prefix{
 		netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.168.0.9/32"), netip.MustParsePrefix("::1/128"), netip.MustParsePrefix("2001:db8::/32"),
 	}
@@ -113,7 +120,7 @@ func TestGoodFiles(t *testing.T) {
 	full.Accounts = []Account{
 		{
 			ID: "acme", Status: "unpaid",
-			Limits:  AccountLimits{RequestsPerSecond: ptr(200), Burst: ptr(400), OpenTails: ptr(0), RequestBytes: ptr(MiB)},
+			Limits:  AccountLimits{RequestsPerSecond: ptr(200), Burst: ptr(400), OpenTails: ptr(0), Uploads: ptr(1), UploadBytes: ptr(2 * MiB), RequestBytes: ptr(MiB)},
 			Streams: []Stream{{Name: "events", ContentType: "application/json", Public: true}, {Name: "raw", ContentType: "application/octet-stream"}},
 			Keys: []Key{
 				{
@@ -249,8 +256,8 @@ accounts:
   - {id: beta, limits: {burst: 1}}
 `)
 	want := []DefaultLimits{
-		{RequestsPerSecond: 0, Burst: 6, OpenTails: 0, RequestBytes: 8 * MiB},
-		{RequestsPerSecond: 5, Burst: 1, OpenTails: 0, RequestBytes: 8 * MiB},
+		{RequestsPerSecond: 0, Burst: 6, OpenTails: 0, Uploads: 8, UploadBytes: 64 * MiB, RequestBytes: 8 * MiB},
+		{RequestsPerSecond: 5, Burst: 1, OpenTails: 0, Uploads: 8, UploadBytes: 64 * MiB, RequestBytes: 8 * MiB},
 	}
 	for i, a := range c.Accounts {
 		if got := a.Limits.Over(c.Limits.Default); got != want[i] {

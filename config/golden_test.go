@@ -30,6 +30,7 @@ func testGrammar() Grammar {
 		Digest:     refuse,
 		IssuerURL:  refuse,
 		JWKSURL:    refuse,
+		Redis:      func(r Redis) error { return refuse(r.URL.Reveal() + strings.Join(r.Addrs, "")) },
 		// One key may be written in several ways.
 		SigningKey: func(s secret.Secret) (string, error) {
 			if strings.Contains(s.Reveal(), "bad") {

@@ -45,6 +45,7 @@ type Grammar struct {
 	Digest     func(text string) error
 	IssuerURL  func(url string) error // another issuer's identifier
 	JWKSURL    func(url string) error // where its keys are
+	Redis      func(r Redis) error    // never called with an empty one
 	// SigningKey reads a private key and tells its id: the same for one key,
 	// however it is written.
 	SigningKey func(text secret.Secret) (id string, err error)

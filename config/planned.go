@@ -14,14 +14,11 @@ type PlannedKey struct {
 // Planned lists what is not built yet. Each row goes when its key comes.
 func Planned() []PlannedKey {
 	const declared = "remove it. Accounts, streams and keys are the declared ones of this file, kept in memory"
-	const local = "remove it. Each process counts its limits by itself"
 	const noTLS = "write mode: off, or remove it. End TLS at a load balancer in front of this gateway"
 	const noTLSKeys = "remove it. End TLS at a load balancer in front of this gateway"
-	const noUploads = "remove it. Uploads are bounded by request_bytes and limits.body_budget"
 	const fixed = "remove it. The server's own limits hold"
 	return []PlannedKey{
 		{"store", declared},
-		{"redis", local},
 		{"cache", "remove it. Every read goes to a node"},
 		{"tails.share", "remove it. Each live read has its own read at a node"},
 		{"tails.max_age", "remove it. A live read goes on until its client or its node ends it"},
@@ -35,11 +32,6 @@ func Planned() []PlannedKey {
 		{"admin.pprof", "remove it. There are no profiles"},
 		{"log.sample", "remove it. Every request is logged"},
 		{"auth.sealing_key", "remove it. There is no store whose keys it could seal; signing keys come from auth.signing_keys"},
-		{"limits.floor", "remove it. Each process counts by itself, so every account has its whole limit at each"},
-		{"limits.default.uploads", noUploads},
-		{"limits.default.upload_bytes", noUploads},
-		{"accounts[].limits.uploads", noUploads},
-		{"accounts[].limits.upload_bytes", noUploads},
 		{"tls.mode=acme", noTLS},
 		{"tls.mode=files", noTLS},
 		{"tls.mode=internal", noTLS},

@@ -28,8 +28,19 @@ func validate(c *Config, g Grammar) []finding {
 	f.auth(c, g)
 	f.origins(c.CORS.Origins)
 	f.limits(c)
+	f.redis(c.Redis, g)
 	f.accounts(c.Accounts, g)
 	return f
+}
+
+// redis checks how the servers are named, as a whole.
+func (f *findings) redis(r Redis, g Grammar) {
+	if g.Redis == nil || !r.Configured() {
+		return
+	}
+	if err := g.Redis(r); err != nil {
+		f.add("redis", "%v", err)
+	}
 }
 
 func (f *findings) listeners(c *Config) {

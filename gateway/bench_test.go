@@ -63,7 +63,7 @@ func newChainBench(tb testing.TB, method, target, keyName string) *chainBench {
 	open.check = func(ctx context.Context, t *openTail) (*auth.Principal, error) { return b.chain.recheck(ctx, t) }
 	b.chain = newChain(Options{
 		Directory: directory, Authenticator: auth.New(auth.Options{Directory: directory, Now: time.Now}),
-		Limiter: limits, Tails: limits, Log: telemetry.NewLogger(io.Discard, zap.NewAtomicLevelAt(zap.InfoLevel)),
+		Limiter: limits, Tails: limits, Uploads: limits, Log: telemetry.NewLogger(io.Discard, zap.NewAtomicLevelAt(zap.InfoLevel)),
 		Metrics: metrics, Budget: NewBodyBudget(1 << 20), Now: time.Now, Random: steadyRandom{}, Pace: Pace{}.withDefaults(),
 	}, open)
 	b.serve = func(*Scope, http.ResponseWriter, *http.Request) error { return nil }

@@ -134,6 +134,13 @@ func (c *chain) collect(s *Scope, r *http.Request, in *pacedReader, held *reserv
 	if r.ContentLength >= 0 {
 		limit = r.ContentLength // declaredSize has held it to the account's
 	}
+	share := c.newUpload(s)
+	defer share.release()
+	if r.ContentLength >= 0 {
+		if err := share.declare(r.Context(), limit); err != nil {
+			return nil, err
+		}
+	}
 	room := min(smallBody, limit)
 	if err := c.reserve(r.Context(), held, room); err != nil {
 		return nil, err
@@ -162,6 +169,9 @@ func (c *chain) collect(s *Scope, r *http.Request, in *pacedReader, held *reserv
 			return nil, refusal.New(refusal.BodyUnreadable, err)
 		case size > room:
 			room = min(2*room, limit)
+			if err := share.grow(r.Context(), room); err != nil {
+				return nil, err
+			}
 			if err := c.reserve(r.Context(), held, room); err != nil {
 				return nil, err
 			}

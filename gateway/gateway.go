@@ -34,6 +34,7 @@ type Options struct {
 	Authenticator *auth.Authenticator
 	Limiter       ratelimit.Limiter
 	Tails         ratelimit.Tails
+	Uploads       ratelimit.Uploads
 	Upstream      Upstream
 	Log           *zap.Logger
 	Metrics       *telemetry.Metrics

@@ -173,6 +173,12 @@ func refusalCases() map[refusal.Code][]refusalCase {
 			{name: "closed", rig: limited(func(l *tenant.Limits) { l.RequestsPerSecond = 0 }), provoke: asking("GET", privTarget, key, "")},
 		},
 		refusal.LiveReadsExhausted: {{name: "second of one", rig: limited(func(l *tenant.Limits) { l.OpenTails = 1 }), provoke: secondTail}},
+		refusal.UploadsExhausted: {{
+			name: "U2 closed", rig: limited(func(l *tenant.Limits) { l.Uploads = 0 }), provoke: asking("POST", "/acme/s.priv", key, strings.Repeat("1", 2<<20), typed...),
+		}},
+		refusal.UploadBytesExhausted: {{
+			name: "U1 closed", rig: limited(func(l *tenant.Limits) { l.UploadBytes = 0 }), provoke: asking("POST", "/acme/s.priv", key, strings.Repeat("1", 2<<20), typed...),
+		}},
 		refusal.Internal: {{
 			name: "panic", rig: rigOptions{change: func(o *Options) { o.Upstream = brokenUpstream{o.Upstream} }},
 			provoke: asking("POST", "/acme/s.priv", key, append1, typed...),

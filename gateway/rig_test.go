@@ -195,7 +195,7 @@ func newRigParts(t testing.TB, o rigOptions) *rig {
 		Exchanges: ratelimit.NewMemory(ratelimit.MemoryOptions{Now: time.Now}), ExchangesPerSecond: 1000,
 		Failures: ratelimit.NewMemory(ratelimit.MemoryOptions{Now: time.Now}),
 		Origins:  o.origins,
-		Limiter:  rg.Limits, Tails: rg.Limits,
+		Limiter:  rg.Limits, Tails: rg.Limits, Uploads: rg.Limits,
 		Log:     telemetry.NewLogger(rg.Log, zap.NewAtomicLevelAt(zap.DebugLevel)),
 		Metrics: metrics, Budget: rg.Budget, Now: time.Now, Random: rand.Reader,
 	}

@@ -61,12 +61,10 @@ func (w *recorder) Write(p []byte) (int, error) {
 	if w.status == 0 {
 		w.writeHeader(http.StatusOK)
 	}
-	if w.stall > 0 {
-		w.deadline(time.Now().Add(w.stall))
-	}
+	w.writing()
 	n, err := w.ResponseWriter.Write(p)
 	w.bytes += int64(n)
-	w.stalled = w.stalled || errors.Is(err, os.ErrDeadlineExceeded)
+	w.written(err)
 	return n, err
 }
 
@@ -77,12 +75,29 @@ func (w *recorder) FlushError() error {
 	if w.status == 0 {
 		w.writeHeader(http.StatusOK)
 	}
+	w.writing()
 	err := http.NewResponseController(w.ResponseWriter).Flush()
-	w.stalled = w.stalled || errors.Is(err, os.ErrDeadlineExceeded)
+	w.written(err)
 	return err
 }
 
-// deadline bounds the write that follows. Behind a writer that no connection
+// writing bounds the write that follows.
+func (w *recorder) writing() {
+	if w.stall > 0 {
+		w.deadline(time.Now().Add(w.stall))
+	}
+}
+
+// written takes the bound of a write off. Over HTTP/2 a deadline that passes resets
+// the stream, also where nothing is being written: a silent tail would be cut.
+func (w *recorder) written(err error) {
+	w.stalled = w.stalled || errors.Is(err, os.ErrDeadlineExceeded)
+	if w.stall > 0 && err == nil {
+		w.deadline(time.Time{})
+	}
+}
+
+// deadline bounds writing; the zero time is any. Behind a writer that no connection
 // stands behind there is nothing to bound.
 func (w *recorder) deadline(at time.Time) {
 	w.mu.Lock()
@@ -101,7 +116,8 @@ func (w *recorder) until(end time.Time) {
 	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(end)
 }
 
-// release takes the deadline off, so that it does not meet the next request.
+// release takes the deadline of a write that failed off, so that it does not meet
+// the next request.
 func (w *recorder) release() {
 	if w.stall > 0 && !w.stalled {
 		w.deadline(time.Time{})

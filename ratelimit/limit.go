@@ -34,8 +34,10 @@ const ClosedRetryAfter = time.Minute
 type Decision struct {
 	Allowed bool
 	// RetryAfter, on a refusal, is the shortest wait after which a client alone in
-	// its subject is admitted: at most a second, or ClosedRetryAfter. Who writes
-	// the header rounds it up to whole seconds, at least 1.
+	// its subject is admitted: at most a second, or ClosedRetryAfter, within one
+	// process. Where replicas share the bucket it may be longer, since they carry
+	// over-use as a debt. Who writes the header rounds it up to whole seconds, at
+	// least 1.
 	RetryAfter time.Duration
 	// Remaining is how many more requests would be admitted at this instant.
 	Remaining int
@@ -68,4 +70,53 @@ type Lease interface {
 	// Release gives the slot back. Calls after the first do nothing. It is safe
 	// for concurrent use.
 	Release()
+}
+
+// ErrUploadsExhausted says that a subject has all the large bodies under way that
+// it may have.
+var ErrUploadsExhausted = errors.New("uploads exhausted")
+
+// ErrUploadBytesExhausted says that a subject's large bodies under way may hold
+// no more bytes.
+var ErrUploadBytesExhausted = errors.New("upload bytes exhausted")
+
+// UploadLimits bound a subject's large bodies at one time. Zero or less in either
+// field is closed.
+type UploadLimits struct {
+	Uploads int   // bodies
+	Bytes   int64 // of all of them
+}
+
+// closed is the error of limits that let no body through.
+func (l UploadLimits) closed() error {
+	switch {
+	case l.Uploads <= 0:
+		return ErrUploadsExhausted
+	case l.Bytes <= 0:
+		return ErrUploadBytesExhausted
+	default:
+		return nil
+	}
+}
+
+// Uploads counts the large request bodies that are being read at one time, and
+// their bytes (design §6). What is large is for the caller to say; a body of
+// undeclared length becomes so when it outgrows small (facts U3).
+type Uploads interface {
+	// AcquireUpload takes a slot for a large body of so many bytes. The only one
+	// under way always has its bytes, however many (facts Q6). The error is
+	// ErrUploadsExhausted, ErrUploadBytesExhausted, or wraps ctx's where that had
+	// ended; with an error nothing is taken. It is safe for concurrent use.
+	AcquireUpload(ctx context.Context, s Subject, l UploadLimits, bytes int64) (Upload, error)
+}
+
+// Upload is the slot and the bytes of one large body.
+type Upload interface {
+	// Release gives both back: as soon as the body is whole, or has ended.
+	Lease
+	// Resize makes the body hold so many bytes in all. Fewer than before never
+	// fails. The error is ErrUploadBytesExhausted, or wraps ctx's; with an error it
+	// holds what it held. It does nothing after Release. Calls for one Upload must
+	// not overlap, except with Release.
+	Resize(ctx context.Context, bytes int64) error
 }

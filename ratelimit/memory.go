@@ -20,8 +20,8 @@ type MemoryOptions struct {
 	Now func() time.Time
 }
 
-// Memory is the Limiter and the Tails of this process. It starts no goroutine
-// and needs no Close.
+// Memory is the Limiter, the Tails and the Uploads of this process. It starts no
+// goroutine and needs no Close.
 //
 // Its size is bounded by use, not by the number of subjects ever seen. A bucket
 // that is full again is the same as none, so those are dropped, and only those:
@@ -31,20 +31,22 @@ type MemoryOptions struct {
 // single one). Each of the 256 shards holds at most the larger of 32 buckets and
 // twice those that were not full at its last sweep, about 300 bytes each; it
 // sweeps when it would grow beyond that, and with the first request a minute
-// after its last sweep. Tails cost memory only while they are open.
+// after its last sweep. Tails and uploads cost memory only while they are open.
 type Memory struct {
 	now    func() time.Time
 	seed   maphash.Seed // of this process: nobody outside can aim at one shard
-	open   atomic.Int64
+	open   atomic.Int64 // tails
+	bodies atomic.Int64 // uploads
 	shards [shardCount]shard
 }
 
 // shard is a share of the subjects. Its lock is held for a few map steps, or for
 // one sweep of a 256th of all buckets.
 type shard struct {
-	mu    sync.Mutex
-	rates buckets
-	tails map[Subject]*tailCount
+	mu      sync.Mutex
+	rates   buckets
+	tails   map[Subject]*tailCount
+	uploads map[Subject]*uploadCount
 }
 
 // NewMemory makes a Memory with nothing counted.
@@ -162,5 +164,7 @@ func (m *Memory) TailsOf(s Subject) int {
 var (
 	_ Limiter = (*Memory)(nil)
 	_ Tails   = (*Memory)(nil)
+	_ Uploads = (*Memory)(nil)
 	_ Lease   = (*memoryLease)(nil)
+	_ Upload  = (*memoryUpload)(nil)
 )

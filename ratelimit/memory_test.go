@@ -32,7 +32,9 @@ func account(i int) ratelimit.Subject { return ratelimit.Subject{Account: fmt.Sp
 func TestMemory(t *testing.T) {
 	limittest.Suite(t, func(*testing.T) limittest.System {
 		m, c := newMemory()
-		return limittest.System{Limiter: m, Tails: m, Advance: c.advance, TailsOf: m.TailsOf}
+		return limittest.System{
+			Limiter: m, Tails: m, Uploads: m, Advance: c.advance, TailsOf: m.TailsOf, UploadsOf: m.UploadsOf,
+		}
 	})
 }
 
@@ -42,7 +44,7 @@ func TestMemoryUnderSweeps(t *testing.T) {
 	limittest.Suite(t, func(*testing.T) limittest.System {
 		m, c := newMemory()
 		next := 0
-		return limittest.System{Limiter: m, Tails: m, TailsOf: m.TailsOf, Advance: func(d time.Duration) {
+		return limittest.System{Limiter: m, Tails: m, Uploads: m, TailsOf: m.TailsOf, UploadsOf: m.UploadsOf, Advance: func(d time.Duration) {
 			c.advance(d)
 			for range 8 {
 				m.Allow(account(next), ratelimit.Rate{PerSecond: 1000, Burst: 1})

@@ -56,6 +56,13 @@ func (b *book) acked(a ack) {
 	b.acks = append(b.acks, a)
 }
 
+// knows reports whether a line was acknowledged.
+func (b *book) knows(line string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.ContainsFunc(b.acks, func(a ack) bool { return a.line == line })
+}
+
 func (b *book) failed(label string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

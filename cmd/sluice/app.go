@@ -52,7 +52,8 @@ type App struct {
 	metrics       *telemetry.Metrics
 	registry      *prometheus.Registry
 	pool          *upstream.Pool
-	limits        *ratelimit.Memory
+	limits        limits
+	shared        *ratelimit.Redis                // the same; nil where each process counts by itself
 	gateway       atomic.Pointer[gateway.Gateway] // an issuer's keys may change before it is there
 	keeper        *manage.Keeper
 	public        []net.Listener
@@ -90,7 +91,9 @@ func newApp(o appOptions) (*App, error) {
 	}
 	a.metrics.Loaded(time.Now())
 	a.warn(o.Config)
-	a.limits = ratelimit.NewMemory(ratelimit.MemoryOptions{Now: time.Now})
+	if err = a.newLimits(o.Config); err != nil {
+		return nil, err
+	}
 	a.keeper = manage.NewKeeper(manage.KeeperOptions{Nodes: nodeClient{a}, Log: a.log})
 	if a.pool, err = upstream.New(upstream.Options{Nodes: o.Config.Ursula.Nodes, GroupCount: o.Config.Ursula.GroupCount, Observer: nodeWatcher{a}}); err != nil {
 		return nil, err
@@ -115,8 +118,7 @@ func (a *App) gauges(lost func() int64) error {
 		telemetry.CounterFunc(a.registry, "sluice_log_lines_dropped_total", func() float64 { return float64(lost()) }),
 		a.registry.Register(collectors.NewGoCollector()),
 		a.registry.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})),
-		telemetry.GaugeFunc(a.registry, "sluice_open_tails", func() float64 { return float64(a.limits.OpenTails()) }),
-		telemetry.GaugeFunc(a.registry, "sluice_rate_subjects", func() float64 { return float64(a.limits.Subjects()) }),
+		a.limitGauges(),
 		telemetry.GaugeFunc(a.registry, "sluice_body_budget_bytes", func() float64 {
 			a.mu.Lock()
 			defer a.mu.Unlock()
@@ -160,6 +162,9 @@ func (a *App) apply(c *config.Config) error {
 	}
 	a.metrics.Nodes(nodesUp(a.pool.States()))
 	a.level.SetLevel(level)
+	if a.shared != nil {
+		a.shared.SetFloor(floorOf(c))
+	}
 	a.connections.Set(c.Server.ConnectionsPerAddress, c.TrustedProxies)
 	if size := int64(c.Limits.BodyBudget); size != a.budget.Size() {
 		a.budget = gateway.NewBodyBudget(size)
@@ -179,6 +184,7 @@ func (a *App) apply(c *config.Config) error {
 		Heartbeat:          c.Tails.Heartbeat,
 		Limiter:            a.limits,
 		Tails:              a.limits,
+		Uploads:            a.limits,
 		Upstream:           a.pool,
 		Log:                a.log,
 		Metrics:            a.metrics,
@@ -362,6 +368,9 @@ func (a *App) Close() {
 	}
 	if a.issuers != nil {
 		a.issuers.Close()
+	}
+	if a.shared != nil {
+		a.shared.Close() // gives back what this replica held
 	}
 	if g := a.gateway.Load(); g != nil {
 		g.Close()

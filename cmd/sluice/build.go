@@ -10,6 +10,7 @@ import (
 	"sluice/internal/secret"
 	"sluice/internal/store/memory"
 	"sluice/internal/tenant"
+	"sluice/ratelimit"
 )
 
 // grammar lends the domain's parsers to the reader of the operator's file.
@@ -25,6 +26,7 @@ func grammar() config.Grammar {
 		},
 		StreamSet: func(patterns []string) error { _, err := tenant.ParseStreamSet(patterns); return err },
 		Digest:    checkDigest,
+		Redis:     func(r config.Redis) error { return serversOf(r).Validate() },
 		IssuerURL: func(url string) error { return checkIssuer(url, "") },
 		JWKSURL:   func(url string) error { return checkIssuer("https://issuer.example", url) },
 		SigningKey: func(text secret.Secret) (string, error) {
@@ -38,6 +40,11 @@ func grammar() config.Grammar {
 func checkIssuer(issuer, jwksURL string) error {
 	o := auth.IssuerOptions{Issuer: issuer, JWKSURL: jwksURL, Audience: "x", AccountClaim: "x", Accounts: []tenant.AccountID{"acme"}}
 	return o.Check()
+}
+
+// serversOf turns the file's Redis into the limiter's.
+func serversOf(r config.Redis) ratelimit.Servers {
+	return ratelimit.Servers{URL: r.URL.Reveal(), Addrs: r.Addrs, MasterName: r.MasterName, Mode: r.Mode}
 }
 
 // checkDigest tells the one mistake that must not be passed over apart.
@@ -123,7 +130,7 @@ func declaredKey(account tenant.AccountID, k config.Key) (tenant.Key, error) {
 func limitsOf(d config.DefaultLimits) tenant.Limits {
 	l := tenant.DefaultLimits()
 	l.RequestsPerSecond, l.Burst, l.OpenTails = d.RequestsPerSecond, d.Burst, d.OpenTails
-	l.RequestBytes = int64(d.RequestBytes)
+	l.Uploads, l.UploadBytes, l.RequestBytes = d.Uploads, int64(d.UploadBytes), int64(d.RequestBytes)
 	return l
 }
 

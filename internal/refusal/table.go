@@ -22,6 +22,8 @@ const (
 	RequestTooLarge           Code = "REQUEST_TOO_LARGE"
 	RateLimited               Code = "RATE_LIMITED"
 	LiveReadsExhausted        Code = "LIVE_READS_EXHAUSTED"
+	UploadsExhausted          Code = "UPLOADS_EXHAUSTED"
+	UploadBytesExhausted      Code = "UPLOAD_BYTES_EXHAUSTED"
 	Internal                  Code = "INTERNAL"
 	UpstreamFailed            Code = "UPSTREAM_FAILED"
 	AuthenticationUnavailable Code = "AUTHENTICATION_UNAVAILABLE"
@@ -74,6 +76,8 @@ func clientFaults() []Entry {
 		{RequestTooLarge, http.StatusRequestEntityTooLarge, "The request body is larger than Ursula-Max-Request-Bytes allows: send it in smaller pieces.", "a body over the account's request_bytes", []string{"Ursula-Max-Request-Bytes"}, OutcomeNone},
 		{RateLimited, http.StatusTooManyRequests, "The account's rate is used up: wait for Retry-After seconds.", "more requests than the account's rate and burst allow", []string{"Retry-After", "RateLimit", "RateLimit-Policy"}, OutcomeNone},
 		{LiveReadsExhausted, http.StatusTooManyRequests, "The account has as many tails open as it may: close one, or wait for Retry-After seconds.", "more open tails than the account may have", []string{"Retry-After"}, OutcomeNone},
+		{UploadsExhausted, http.StatusTooManyRequests, "The account has as many large bodies under way as it may: wait for Retry-After seconds, or send smaller ones.", "more bodies over 1 MiB at one time than the account may send", []string{"Retry-After"}, OutcomeNone},
+		{UploadBytesExhausted, http.StatusTooManyRequests, "The account's large bodies under way hold as many bytes as they may: wait for Retry-After seconds, or send smaller ones.", "more bytes of bodies over 1 MiB at one time than the account may send", []string{"Retry-After"}, OutcomeNone},
 	}
 }
 

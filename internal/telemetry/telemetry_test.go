@@ -86,7 +86,7 @@ func TestMetricsAreThoseDescribed(t *testing.T) {
 	m.Reloaded(false, time.Time{})
 	functions := []string{
 		"sluice_open_tails", "sluice_rate_subjects", "sluice_body_budget_bytes", "sluice_ready",
-		"sluice_token_cache_entries", "sluice_token_cache_capacity", "sluice_issuers_failing", "sluice_issuers_without_keys", "sluice_failure_subjects", "sluice_client_addresses",
+		"sluice_token_cache_entries", "sluice_token_cache_capacity", "sluice_issuers_failing", "sluice_issuers_without_keys", "sluice_failure_subjects", "sluice_open_uploads", "sluice_redis_degraded", "sluice_replicas", "sluice_client_addresses",
 	}
 	for _, name := range functions {
 		if err := GaugeFunc(r, name, func() float64 { return 1 }); err != nil {

@@ -11,14 +11,17 @@ import (
 type System struct {
 	Limiter ratelimit.Limiter
 	Tails   ratelimit.Tails
+	Uploads ratelimit.Uploads
 	// Advance moves the clock of the system by d and returns when the move is in
 	// force. Between two calls the clock stands still.
 	Advance func(d time.Duration)
 	// TailsOf is the number of tails that a subject has open.
 	TailsOf func(s ratelimit.Subject) int
+	// UploadsOf is the number of uploads that a subject has under way, and their bytes.
+	UploadsOf func(s ratelimit.Subject) (int, int64)
 }
 
-// Suite runs all rules of ratelimit.Limiter and ratelimit.Tails. newSystem is
+// Suite runs all rules of ratelimit.Limiter, ratelimit.Tails and ratelimit.Uploads. newSystem is
 // called for each of them and ends with t what it starts.
 func Suite(t *testing.T, newSystem func(t *testing.T) System) {
 	t.Helper()
@@ -45,6 +48,14 @@ func Suite(t *testing.T, newSystem func(t *testing.T) System) {
 		{"tails of subjects do not share", tailsDoNotShare},
 		{"an ended context takes no slot", endedContext},
 		{"churn never beats the cap", churn},
+		{"uploads up to the count", uploadsUpToCount},
+		{"uploads up to the bytes", uploadsUpToBytes},
+		{"the only upload has its bytes", onlyUploadPasses},
+		{"an upload grows and shrinks", uploadResizes},
+		{"zero uploads is closed", zeroUploadsIsClosed},
+		{"uploads and tails of subjects do not share", uploadsDoNotShare},
+		{"an ended context takes no upload", uploadEndedContext},
+		{"churn never beats the bounds of uploads", uploadChurn},
 	} {
 		t.Run(rule.name, func(t *testing.T) { rule.run(t, newSystem(t)) })
 	}

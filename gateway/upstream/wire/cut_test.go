@@ -50,6 +50,17 @@ func cutPoints() []cutPoint {
 			p.say("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")
 			p.stay()
 		}, true, true},
+		// The answer is whole, and waits a moment for the writer.
+		{"behind an empty answer, while ours is written", "POST", large, func(p *peer) {
+			p.head()
+			p.say(answer(""))
+			p.stay()
+		}, true, false},
+		{"behind an answer, while ours is written", "POST", large, func(p *peer) {
+			p.head()
+			p.say(answer("half"))
+			p.stay()
+		}, true, true},
 	}
 }
 
@@ -202,7 +213,10 @@ func TestContext(t *testing.T) {
 		_ = res.Body.Close()
 		x = r.exchange()
 		x.Fresh = true
-		r.Dial = (&net.Dialer{}).DialContext
+		r.Dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
 		if res, err = x.Do(ctx, r.Conns, newRequest(t, http.MethodGet, "")); err == nil {
 			_ = res.Body.Close()
 		}

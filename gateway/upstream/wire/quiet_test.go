@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -17,7 +16,7 @@ import (
 // cut it. Who reads it is told each time that nothing has come for a while, and
 // not while something does; what it says ends the body.
 func TestIdleBodies(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		mine, theirs := net.Pipe()
 		done := make(chan struct{})
 		go func() {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -36,6 +37,12 @@ func TestConnectTimeout(t *testing.T) {
 			return func(ctx context.Context, _, _ string) (net.Conn, error) {
 				<-ctx.Done()
 				return nil, ctx.Err()
+			}
+		}},
+		{"a dialer with a clock of its own", func(*rig) DialFunc {
+			return func(context.Context, string, string) (net.Conn, error) {
+				time.Sleep(5 * time.Second)
+				return nil, &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}
 			}
 		}},
 		{"dial and handshake", func(r *rig) DialFunc {
@@ -282,6 +289,25 @@ func TestAnswerToHalfARequest(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The answer of a server that refuses a body goes on as it likes when it has ended
+// the reading of it: only a head is waited for in haste.
+func TestAnswerThatGoesOnWhenWritingBreaks(t *testing.T) {
+	each(t, func(t *testing.T, k kind) {
+		r := newRig(t, k, func(p *peer) {
+			p.head()
+			p.say("HTTP/1.1 413 Content Too Large\r\nContent-Length: 9\r\n\r\ntoo ")
+			time.Sleep(time.Second)
+			if l, ok := p.under.(*line); ok {
+				l.in.mark(func(f *flow) { f.broken = true })
+			}
+			time.Sleep(10 * time.Second)
+			p.say("large")
+		})
+		r.run(r.exchange(), newRequest(t, http.MethodPost, strings.Repeat("x", tooLarge))).want(t, "too large")
+		r.wantOpen(0)
+	})
 }
 
 // A writer that runs out of time together with its reader must not lend it a

@@ -68,7 +68,8 @@ func StartCluster(tb testing.TB, n int) []*Server {
 // before any starts, with its id and the host:port on which it will listen, and
 // returns the URL that redirects to the node name; "", or no front, is the node's
 // own. Among themselves the nodes go on to talk directly, and Server.URL is the
-// node's own, past the front.
+// node's own, past the front. With a front there is no cold store: in memory it is
+// each node's own, and a long trial would read at one what another has put away.
 func StartClusterBehind(tb testing.TB, n int, front func(nodeID int, address string) string) []*Server {
 	tb.Helper()
 	bin := Binary(tb)
@@ -83,6 +84,10 @@ func StartClusterBehind(tb testing.TB, n int, front func(nodeID int, address str
 			fmt.Fprintf(&peers, "client_url = %q\n", url)
 		}
 	}
+	cold := "[storage.cold]\nbackend = \"memory\"\n"
+	if front != nil {
+		cold = ""
+	}
 	servers := make([]*Server, n)
 	for i := range n {
 		s := &Server{NodeID: i + 1, ClusterID: "ursulatest", bin: bin, dir: tb.TempDir()}
@@ -90,8 +95,8 @@ func StartClusterBehind(tb testing.TB, n int, front func(nodeID int, address str
 		s.args = []string{"server", "--config", "node.toml"}
 		s.configure(tb, fmt.Sprintf("[server]\nlisten = %q\nadmin_listen = %q\ncluster_id = %q\n"+
 			"[runtime]\ncore_count = 1\n[raft]\nnode_id = %d\ngroup_count = 4\n"+
-			"[raft.wal]\npath = \"wal\"\nfsync = \"never\"\nmin_available_size = 0\n%s"+
-			"[storage.cold]\nbackend = \"memory\"\n", ports[i], ports[n+i], s.ClusterID, i+1, &peers))
+			"[raft.wal]\npath = \"wal\"\nfsync = \"never\"\nmin_available_size = 0\n%s%s",
+			ports[i], ports[n+i], s.ClusterID, i+1, &peers, cold))
 		s.run(tb)
 		servers[i] = s
 	}

@@ -1,0 +1,65 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+
+	"sluice/internal/refusal"
+	"sluice/ratelimit"
+)
+
+// upload is the share of its account's uploads that a large body has while it is
+// read: over all replicas, each account has so many bodies over 1 MiB, of so many
+// bytes, under way at one time (design §6). A body counts by its declared length,
+// or, where none is, from when it outgrows small, by the room that is made for it
+// (facts U3). It belongs to one goroutine.
+type upload struct {
+	uploads  ratelimit.Uploads
+	subject  ratelimit.Subject
+	limits   ratelimit.UploadLimits
+	declared bool // the whole is held since the start
+	held     ratelimit.Upload
+}
+
+func (c *chain) newUpload(s *Scope) *upload {
+	return &upload{
+		uploads: c.Uploads, subject: s.subject(),
+		limits: ratelimit.UploadLimits{Uploads: s.Account.Limits.Uploads, Bytes: s.Account.Limits.UploadBytes},
+	}
+}
+
+// declare holds the share of a body that tells its length.
+func (u *upload) declare(ctx context.Context, length int64) error {
+	u.declared = false
+	err := u.grow(ctx, length)
+	u.declared = true
+	return err
+}
+
+// grow holds the share of a body for which there is to be room for so many bytes.
+func (u *upload) grow(ctx context.Context, room int64) error {
+	var err error
+	switch {
+	case u.declared || room <= smallBody:
+		return nil
+	case u.held == nil:
+		u.held, err = u.uploads.AcquireUpload(ctx, u.subject, u.limits, room)
+	default:
+		err = u.held.Resize(ctx, room)
+	}
+	switch {
+	case errors.Is(err, ratelimit.ErrUploadsExhausted):
+		return refusal.New(refusal.UploadsExhausted, err)
+	case errors.Is(err, ratelimit.ErrUploadBytesExhausted):
+		return refusal.New(refusal.UploadBytesExhausted, err)
+	default:
+		return err
+	}
+}
+
+// release gives the share back: the body is whole, or has ended.
+func (u *upload) release() {
+	if u.held != nil {
+		u.held.Release()
+	}
+}

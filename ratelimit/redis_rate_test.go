@@ -1,0 +1,335 @@
+package ratelimit_test
+
+import (
+	"math"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"sluice/internal/redistest"
+	"sluice/ratelimit"
+)
+
+// levelIn is what Redis has left of acme's bucket.
+func levelIn(t *testing.T, client *redis.Client) float64 {
+	t.Helper()
+	level, err := client.HGet(t.Context(), "sluice:{0}:rate:acme", "l").Float64()
+	if err != nil {
+		t.Fatalf("read a level: %v", err)
+	}
+	return level / 1e6
+}
+
+// admit asks n times at once, and counts.
+func admit(r ratelimit.Limiter, rate ratelimit.Rate, n int) int {
+	in := 0
+	for range n {
+		if r.Allow(acme(), rate).Allowed {
+			in++
+		}
+	}
+	return in
+}
+
+// pace offers requests to a replica at so many a second until the end, and counts
+// what is admitted.
+func pace(r *ratelimit.Redis, rate ratelimit.Rate, perSecond float64, end time.Time, in *atomic.Int64) {
+	began := time.Now()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	offered := 0
+	for now := range tick.C {
+		if now.After(end) {
+			return
+		}
+		for want := int(now.Sub(began).Seconds() * perSecond); offered < want; offered++ {
+			if r.Allow(acme(), rate).Allowed {
+				in.Add(1)
+			}
+		}
+	}
+}
+
+// trial is how long the trials of rates take: the 30 s with SLUICE_SOAK=1.
+func trial() time.Duration {
+	if os.Getenv("SLUICE_SOAK") == "1" {
+		return 30 * time.Second
+	}
+	return 5 * time.Second
+}
+
+// The trial: an account at 200 a second, offered 600 unevenly, has its
+// whole rate and no more than the bound that Redis states. Where each replica has a
+// fixed share, the small ones waste theirs.
+func TestUnevenTrafficHasTheWholeRate(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rate := ratelimit.Rate{PerSecond: 200, Burst: 50}
+	const interval = 50 * time.Millisecond
+	var in atomic.Int64
+	var wg sync.WaitGroup
+	parts := []float64{0.80, 0.15, 0.05}
+	took := trial()
+	all := make([]watched, len(parts))
+	for i := range parts {
+		all[i] = watch(t, ratelimit.Options{Servers: at(server.Addr), Interval: interval})
+	}
+	end := time.Now().Add(took)
+	for i, part := range parts {
+		wg.Go(func() { pace(all[i].Redis, rate, 600*part, end, &in) })
+	}
+	wg.Wait()
+	for _, r := range all {
+		r.quiet(t)
+	}
+	seconds := took.Seconds()
+	low := 190 * seconds
+	high := 200*seconds + float64(rate.Burst) + 3*200*2*interval.Seconds()
+	if got := float64(in.Load()); got < low || got > high {
+		t.Errorf("admitted %.0f in %v, want %.0f to %.0f", got, took, low, high)
+	} else {
+		t.Logf("admitted %.0f in %v: %.1f a second, bound %.0f", got, took, got/seconds, high)
+	}
+}
+
+// All of an account's traffic at one of three replicas: a share each would give it
+// a third.
+func TestOneReplicaHasTheWholeRate(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	// A burst of a second, so that a test that is not run for a while loses nothing.
+	rate := ratelimit.Rate{PerSecond: 200, Burst: 200}
+	var all []watched
+	for range 3 {
+		all = append(all, watch(t, ratelimit.Options{Servers: at(server.Addr)}))
+	}
+	for i, r := range all {
+		began := time.Now()
+		var in atomic.Int64
+		const took = 2 * time.Second
+		in.Add(int64(admit(r, rate, 1000)))
+		pace(r.Redis, rate, 1000, began.Add(took), &in)
+		if got := in.Load(); got < 570 || got > 610 {
+			t.Errorf("replica %d admits %d in %v, want the burst of 200 and the whole rate of 200 a second", i, got, took)
+		}
+		// The next one finds the bucket full again.
+		<-time.After(time.Second + 100*time.Millisecond)
+	}
+}
+
+// What replicas admit beyond the bucket, before they know of each other, is a debt
+// that all of them carry.
+func TestOverUseIsADebtOfAll(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := server.Client(t)
+	rate := ratelimit.Rate{PerSecond: 20, Burst: 50}
+	var all []watched
+	for range 3 {
+		all = append(all, watch(t, ratelimit.Options{Servers: at(server.Addr)}))
+	}
+	began := time.Now()
+	in := 0
+	for _, r := range all {
+		in += admit(r, rate, 100)
+	}
+	if in < 149 || in > 170 {
+		t.Fatalf("three replicas admit %d at once, want a burst each", in)
+	}
+	for _, r := range all {
+		r.Flush()
+	}
+	want := float64(rate.Burst-in) + time.Since(began).Seconds()*float64(rate.PerSecond)
+	if got := levelIn(t, client); math.Abs(got-want) > 10 {
+		t.Errorf("Redis has %.1f left, want about %.1f", got, want)
+	}
+	// Who told first learns of the rest with its next request at the latest.
+	for i, r := range all {
+		admit(r, rate, 1)
+		r.Flush()
+		d := r.Allow(acme(), rate)
+		if d.Allowed {
+			t.Fatalf("replica %d admits a request in debt", i)
+		}
+		if d.RetryAfter < 3*time.Second || d.RetryAfter > 20*time.Second {
+			t.Errorf("replica %d says to wait %v, want about %v", i, d.RetryAfter, time.Duration(-want/20*float64(time.Second)))
+		}
+	}
+}
+
+// A client that spreads its requests over the replicas, and stops when one of them
+// refuses, must be let in after the wait that it was told.
+func TestObedientClientIsAdmitted(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rate := ratelimit.Rate{PerSecond: 50, Burst: 20}
+	var all []watched
+	for range 3 {
+		all = append(all, watch(t, ratelimit.Options{Servers: at(server.Addr)}))
+	}
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	refusals := 0
+	for i := 0; refusals < 4; i++ {
+		<-tick.C
+		d := all[i%3].Allow(acme(), rate)
+		if d.Allowed {
+			continue
+		}
+		refusals++
+		wait := time.Duration(math.Ceil(d.RetryAfter.Seconds())) * time.Second // as the header says it
+		<-time.After(wait)
+		if again := all[(i+1)%3].Allow(acme(), rate); !again.Allowed {
+			t.Errorf("refusal %d: refused after its wait of %v, told to wait %v more", refusals, d.RetryAfter, again.RetryAfter)
+		}
+	}
+}
+
+// L07: a pass that was applied and whose answer came late was sent again, and its
+// requests were charged twice.
+func TestLateAnswersChargeNothingTwice(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := server.Client(t)
+	for name, fault := range map[string]redistest.Fault{
+		"late": {Late: 300 * time.Millisecond},
+		"lost": {Lose: true},
+		"cut":  {Cut: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := client.FlushAll(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			proxy := redistest.StartProxy(t, server.Addr)
+			rate := ratelimit.Rate{PerSecond: 1, Burst: 1000}
+			other := watch(t, ratelimit.Options{Servers: at(server.Addr)})
+			r := watch(t, ratelimit.Options{Servers: at(proxy.Addr), CallTimeout: 100 * time.Millisecond})
+			began := time.Now()
+			sent := admit(other, rate, 1)
+			other.Flush()
+			sent += admit(r, rate, 1)
+			r.Flush()
+			for range 3 {
+				proxy.Rule(redistest.Scripts(fault))
+				sent += admit(r, rate, 100)
+				r.degrades(t, patient)
+				proxy.Rule(nil)
+				r.shares(t)
+				sent += admit(r, rate, 10)
+				r.Flush()
+			}
+			want := float64(1000 - sent)
+			if got := levelIn(t, client); got < want-0.001 || got > want+time.Since(began).Seconds()+0.1 {
+				t.Errorf("%d requests were made, and Redis has %.3f left of 1000", sent, got)
+			}
+			r.Close()
+			other.Close()
+		})
+	}
+}
+
+// L08: a replica whose own clock is 90 s ahead decides like the others, and a step
+// back of Redis' clock by a minute locks nobody out.
+func TestClocksDiffer(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := server.Client(t)
+	rate := ratelimit.Rate{PerSecond: 100, Burst: 10}
+	a := watch(t, ratelimit.Options{Servers: at(server.Addr)})
+	b := watch(t, ratelimit.Options{Servers: at(server.Addr), Now: func() time.Time { return time.Now().Add(90 * time.Second) }})
+	var in atomic.Int64
+	offer := func(took time.Duration) int64 {
+		in.Store(0)
+		end := time.Now().Add(took)
+		var wg sync.WaitGroup
+		for _, r := range []watched{a, b} {
+			wg.Go(func() { pace(r.Redis, rate, 300, end, &in) })
+		}
+		wg.Wait()
+		return in.Load()
+	}
+	if got := offer(2 * time.Second); got < 190 || got > 250 {
+		t.Errorf("admitted %d in 2 s of 100 a second", got)
+	}
+	da, db := a.Allow(acme(), rate), b.Allow(acme(), rate)
+	if diff := (da.RetryAfter - db.RetryAfter).Abs(); diff > time.Second {
+		t.Errorf("one says to wait %v, the other %v", da.RetryAfter, db.RetryAfter)
+	}
+	// As if what is in Redis had been written by a clock that was a minute ahead.
+	if err := client.HIncrBy(t.Context(), "sluice:{0}:rate:acme", "t", 60_000_000).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if got := offer(2 * time.Second); got < 150 || got > 250 {
+		t.Errorf("admitted %d in 2 s of 100 a second after the clock was set back", got)
+	}
+}
+
+// A flush of Redis must be neither a way to a new burst nor to a debt.
+func TestFlushKeepsLevels(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := server.Client(t)
+	rate := ratelimit.Rate{PerSecond: 1, Burst: 100}
+	a, b := watch(t, ratelimit.Options{Servers: at(server.Addr)}), watch(t, ratelimit.Options{Servers: at(server.Addr)})
+	in := admit(a, rate, 60)
+	a.Flush()
+	in += admit(b, rate, 1)
+	b.Flush()
+	in += admit(a, rate, 1)
+	a.Flush()
+	for range 3 {
+		if err := client.FlushAll(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range []watched{a, b} {
+			in += admit(r, rate, 1)
+			r.Flush()
+		}
+	}
+	in += admit(a, rate, 1000) + admit(b, rate, 1000)
+	// Both knew of about 70 uses, and may use what is left of 100 once each.
+	if in < 100 || in > 150 {
+		t.Errorf("admitted %d in all, want the burst of 100, and what was left of it once more", in)
+	}
+}
+
+// Q5: what is kept of idle accounts goes, here and in Redis; an active one stays, and
+// one that comes back gets no more than the time has refilled.
+func TestIdleAccountsAreForgotten(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := server.Client(t)
+	c := &clock{}
+	r := newRedis(t, ratelimit.Options{Servers: at(server.Addr), Now: c.now})
+	slow, quick := ratelimit.Rate{PerSecond: 1, Burst: 1000}, ratelimit.Rate{PerSecond: 1000, Burst: 1000}
+	if got := admit(r, slow, 500); got != 500 {
+		t.Fatalf("admitted %d", got)
+	}
+	for i := range 20_000 {
+		r.Allow(account(i), quick)
+	}
+	r.Flush()
+	c.advance(2 * time.Minute)
+	for i := range 10_000 { // each shard sweeps with the next request that it sees
+		r.Allow(account(100_000+i%1000), quick)
+		c.advance(time.Millisecond)
+		if i%2000 == 0 {
+			r.Flush()
+		}
+	}
+	if got := r.Subjects(); got > 256*32 {
+		t.Errorf("%d buckets in memory, want at most %d", got, 256*32)
+	}
+	if got := admit(r, slow, 1000); got != 500+130 {
+		t.Errorf("admitted %d after 130 s, want the 500 that were left and 130", got)
+	}
+	for _, key := range []string{"sluice:{0}:rate:acme", "sluice:{0}:rate:account-0"} {
+		if ttl, err := client.TTL(t.Context(), key).Result(); err != nil || ttl <= 0 || ttl > time.Hour {
+			t.Errorf("%s lives for %v, %v; want it to end by itself", key, ttl, err)
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package ratelimit
+
+import (
+	"hash/maphash"
+	"sync"
+	"time"
+)
+
+// sharedBucket is this replica's copy of a bucket that lies in Redis. Requests are
+// taken from the copy at once; a pass (pass.go) takes them from the bucket, and
+// sets the copy to what is left there where other replicas use it too. Copies
+// differ only by what has not been told yet.
+type sharedBucket struct {
+	level
+	subject Subject
+	account Rate   // the account's own rate, which level.rate is a part of while alone
+	names   *keys  // by which key and tag are
+	key     string // in Redis
+	tag     int
+	// used is how many requests were taken from the copy in all, by a count that
+	// never restarts (shardOfShared.used); told is how many of them Redis has surely
+	// been told of.
+	used, told uint64
+	// first is when the first request was admitted that is not told, and sent when the
+	// last call that tells was made.
+	first, sent time.Duration
+	// others is what other replicas were seen to take at the last pass, at the time
+	// synced: about as much may be under way again.
+	others float64
+	synced time.Duration
+	queued bool // among the shard's queue
+	flying bool // in a pass
+}
+
+// shardOfShared is a share of the subjects. The buckets of its queue are those
+// that a pass has to tell of.
+type shardOfShared struct {
+	mu   sync.Mutex
+	kept kept[*sharedBucket]
+	// used counts the requests of all the shard's buckets, ever: a bucket that is
+	// made anew begins to count from here, which is never below where it had been.
+	used  uint64
+	queue []*sharedBucket
+}
+
+func (sh *shardOfShared) enqueue(b *sharedBucket) {
+	if !b.queued {
+		b.queued = true
+		sh.queue = append(sh.queue, b)
+	}
+}
+
+// sharedRates are the copies of all buckets.
+type sharedRates struct {
+	now      func() time.Time
+	start    time.Time // of the clock that levels are kept on
+	seed     maphash.Seed
+	interval time.Duration
+	shards   [shardCount]shardOfShared
+}
+
+func newSharedRates(now func() time.Time, interval time.Duration) *sharedRates {
+	return &sharedRates{now: now, start: now(), seed: maphash.MakeSeed(), interval: interval}
+}
+
+func (r *sharedRates) shard(s Subject) *shardOfShared {
+	return &r.shards[maphash.String(r.seed, s.Account)%shardCount]
+}
+
+// idle reports whether the copy is the same as a new one: full, with nothing left
+// to tell. What Redis has of it stays there.
+func (r *sharedRates) idle(b *sharedBucket, now time.Time) bool {
+	return !b.queued && !b.flying && b.tokensAt(now.Sub(r.start)) >= float64(b.rate.Burst)
+}
+
+// allow decides one request under rate: the account's own, or a part of it while
+// there is no Redis. Then it is not counted for Redis either: what all replicas
+// used under their own limits is no debt, or the account would pay for the outage
+// when it is over.
+func (r *sharedRates) allow(s Subject, account, rate Rate, counted bool) Decision {
+	read := r.now()
+	sh := r.shard(s)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	at := sh.kept.tick(read, r.idle)
+	now := at.Sub(r.start)
+	b := sh.kept.bySubject[s]
+	if b == nil {
+		b = &sharedBucket{
+			subject: s.own(), level: level{tokens: float64(rate.Burst), at: now, rate: rate}, used: sh.used, told: sh.used,
+		}
+		sh.kept.add(b.subject, b, at, r.idle)
+	}
+	if b.rate != rate {
+		b.change(rate, now)
+	}
+	b.account = account
+	if !b.take(now) {
+		return Decision{RetryAfter: r.wait(b, now)}
+	}
+	if counted {
+		if b.used == b.told {
+			b.first = now
+		}
+		b.used++
+		sh.used++
+		sh.enqueue(b)
+	}
+	return Decision{Allowed: true, Remaining: max(0, int(b.tokensAt(now)))}
+}
+
+// wait is how long a client has to wait that is alone in its subject, and stops
+// now. Where it has used other replicas too, part of that is not known here yet:
+// about what they took between the last two passes, at the most twice as much.
+func (r *sharedRates) wait(b *sharedBucket, now time.Duration) time.Duration {
+	d := b.wait(now)
+	if age := now - b.synced; b.others > 0 && age < 4*r.interval {
+		passes := min(2, 1+float64(age)/float64(r.interval))
+		d += b.span(b.others * passes)
+	}
+	return d
+}
+
+// subjects is the number of copies in memory.
+func (r *sharedRates) subjects() int {
+	n := 0
+	for i := range r.shards {
+		sh := &r.shards[i]
+		sh.mu.Lock()
+		n += len(sh.kept.bySubject)
+		sh.mu.Unlock()
+	}
+	return n
+}

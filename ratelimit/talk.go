@@ -1,0 +1,261 @@
+package ratelimit
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+)
+
+const (
+	// connectWithin bounds the first call of a session, connecting included.
+	connectWithin = time.Second
+	// firstRetry and lastRetry are how long after a failed try the next one begins:
+	// each time twice as long.
+	firstRetry = 100 * time.Millisecond
+	lastRetry  = 500 * time.Millisecond
+	// holdBatch is how many holds one call tells of, and holdCalls how many calls go
+	// out before their answers are read.
+	holdBatch = 100
+	holdCalls = 8
+)
+
+// talker is the goroutine's own state: it alone begins sessions and speaks of
+// slots, one call after the other, so that what it says of a hold is said in order.
+type talker struct {
+	r       *Redis
+	ctx     context.Context // of the goroutine
+	session *session
+	number  int64 // of the last incarnation
+	beat    time.Time
+	refresh time.Time
+	retry   time.Time
+	backoff time.Duration
+	since   time.Time // when the limits stopped being shared
+	told    bool      // that they are not
+}
+
+// talk keeps a session with Redis and tells it of slots, until ctx ends. tried is
+// closed after the first try.
+func (r *Redis) talk(ctx context.Context, tried chan<- struct{}) {
+	t := &talker{r: r, ctx: ctx, since: time.Now()}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	t.step()
+	close(tried)
+	for {
+		timer.Reset(t.due())
+		select {
+		case <-ctx.Done():
+			t.leave(errClosed)
+			return
+		case <-r.holds.wake:
+		case <-timer.C:
+		}
+		t.step()
+	}
+}
+
+// due is how long nothing has to be done by itself.
+func (t *talker) due() time.Duration {
+	if t.session == nil {
+		return max(0, time.Until(t.retry))
+	}
+	return max(0, time.Until(t.beat))
+}
+
+// step does what has to be done now.
+func (t *talker) step() {
+	if s := t.session; s != nil && !s.servers.equal(*t.r.servers.Load()) {
+		t.leave(ErrServersChanged)
+	}
+	if s := t.session; s != nil && s.ended() {
+		t.lost(s.err)
+	}
+	if t.session == nil {
+		if time.Now().Before(t.retry) || !t.join() {
+			return
+		}
+	}
+	s, now := t.session, time.Now()
+	if !now.Before(t.refresh) {
+		t.r.holds.refresh()
+		t.refresh = now.Add(refreshEvery)
+	}
+	if !now.Before(t.beat) {
+		t.live(s, t.r.o.CallTimeout)
+	}
+	for t.tell(s) > 0 {
+		continue
+	}
+}
+
+// join begins a session, tells it of everything that is held, and reports whether
+// requests are decided by it from now on.
+func (t *talker) join() bool {
+	r := t.r
+	t.number++
+	s, err := newSession(*r.servers.Load(), t.number, r.names)
+	if err == nil {
+		// Who closes does not wait for a Redis that may not be there.
+		stop := context.AfterFunc(t.ctx, func() { s.end(errClosed) })
+		err = t.introduce(s)
+		stop()
+	}
+	if err != nil {
+		if s != nil {
+			r.fail(s, err)
+		}
+		t.lost(err)
+		t.backoff = min(lastRetry, max(firstRetry, 2*t.backoff))
+		t.retry = time.Now().Add(t.backoff)
+		return false
+	}
+	t.session, t.backoff = s, 0
+	r.link.Store(s)
+	if s.ended() { // meanwhile, before requests knew it
+		r.link.CompareAndSwap(s, nil)
+	}
+	t.told = false
+	r.emitShared(time.Since(t.since))
+	return true
+}
+
+// introduce registers the session's incarnation, beside an earlier one: what that
+// holds counts until it has been told again. Then it has to answer within the time
+// that a request waits.
+func (t *talker) introduce(s *session) error {
+	r := t.r
+	live, err := s.register(connectWithin, r.scripts.replica, r.o.Replica, "join")
+	if err != nil {
+		return fmt.Errorf("register: %w", err)
+	}
+	r.setReplicas(live)
+	r.holds.begin(s)
+	for t.tell(s) > 0 {
+		continue
+	}
+	if t.live(s, r.o.Wait); s.ended() {
+		return s.err
+	}
+	t.refresh = time.Now().Add(refreshEvery)
+	return nil
+}
+
+// live says that the replica lives, and ends its earlier incarnations.
+func (t *talker) live(s *session, within time.Duration) {
+	live, err := s.register(within, t.r.scripts.replica, t.r.o.Replica, "beat")
+	if err != nil {
+		t.r.fail(s, err)
+		return
+	}
+	t.r.setReplicas(live)
+	t.beat = time.Now().Add(beatEvery)
+}
+
+// tell tells of holds that changed, asks for those that are wanted, and returns
+// of how many: none where there is nothing more to say, or nobody to say it to.
+func (t *talker) tell(s *session) int {
+	if s.ended() {
+		return 0
+	}
+	r := t.r
+	rows := r.holds.collect(s.keys, holdBatch*holdCalls)
+	n := len(rows)
+	slices.SortStableFunc(rows, func(a, b toldHold) int { return a.tag - b.tag })
+	batches := batchesOf(rows, holdBatch, n, func(row toldHold) int { return row.tag })
+	for len(batches) > 0 {
+		sent := batches[:min(holdCalls, len(batches))]
+		batches = batches[len(sent):]
+		if err := t.say(s, sent); err != nil {
+			r.fail(s, err)
+			for _, batch := range append(sent, batches...) {
+				for _, row := range batch {
+					r.holds.failed(row)
+				}
+			}
+			return 0
+		}
+	}
+	return n
+}
+
+// say makes one call of slots.lua for each batch.
+func (t *talker) say(s *session, batches [][]toldHold) error {
+	r := t.r
+	calls := make([]call, len(batches))
+	for i, batch := range batches {
+		c := call{keys: []string{s.keys.register(batch[0].tag)}}
+		c.args = []any{r.o.Replica, s.number, deadAfter.Microseconds(), slotsLifetime.Milliseconds()}
+		for _, row := range batch {
+			c.keys = append(c.keys, s.keys.of(row.hold.key.what, row.hold.key.subject))
+			c.args = append(c.args, row.slots, row.bytes,
+				row.ask.limits.Uploads, row.ask.limits.Bytes, row.ask.slots, row.ask.bytes, len(row.claims))
+		}
+		calls[i] = c
+	}
+	answers, err := s.run(r.o.CallTimeout, r.scripts.slots, calls)
+	if err != nil {
+		return err
+	}
+	for i, batch := range batches {
+		numbers, err := whole(answers[i], len(batch))
+		if err != nil {
+			return err
+		}
+		for j, row := range batch {
+			r.holds.apply(row, int(numbers[j]/4), numbers[j]%4 == 2)
+		}
+	}
+	return nil
+}
+
+// lost notes, and says once, that there is no session.
+func (t *talker) lost(cause error) {
+	if t.session != nil {
+		t.session, t.since, t.retry = nil, time.Now(), time.Now()
+	}
+	if !t.told {
+		t.told = true
+		t.r.emitDegraded(cause)
+	}
+}
+
+// leave ends the session in good order: Redis forgets what this replica holds.
+func (t *talker) leave(cause error) {
+	s := t.session
+	if s == nil {
+		return
+	}
+	if !s.ended() {
+		// Where it fails, the replica's lease ends by itself.
+		_, _ = s.register(t.r.o.CallTimeout, t.r.scripts.replica, t.r.o.Replica, "leave")
+	}
+	t.r.fail(s, cause)
+}
+
+// reconcile makes a pass every interval until ctx ends. Where passes take long the
+// interval becomes longer, so that Redis is this replica's for half of the time at
+// most.
+func (r *Redis) reconcile(ctx context.Context) {
+	timer := time.NewTimer(r.o.Interval)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		began := time.Now()
+		if s := r.link.Load(); s != nil {
+			n, err := r.pass(s)
+			if err != nil {
+				r.fail(s, err)
+			} else if n > 0 {
+				r.emitPass(n, time.Since(began))
+			}
+		}
+		took := time.Since(began)
+		timer.Reset(max(r.o.Interval-took, took))
+	}
+}
