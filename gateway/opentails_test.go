@@ -188,8 +188,10 @@ func TestSwapUnderTails(t *testing.T) {
 		c := l.clients(t)["h2"]
 		ctx, leave := context.WithCancel(t.Context())
 		defer leave()
-		staying, going := follow(ctx, c, liveURL, rg.Keys["full"]), follow(ctx, c, liveURL, rg.Keys["read"])
-		first, second := <-nodes.opened, <-nodes.opened
+		staying := follow(ctx, c, liveURL, rg.Keys["full"])
+		first := <-nodes.opened
+		going := follow(ctx, c, liveURL, rg.Keys["read"])
+		second := <-nodes.opened
 		next := rg.Content
 		next.Keys = nil
 		for _, k := range rg.Content.Keys {

@@ -351,7 +351,9 @@ func TestBrokenExchangesStayUnknown(t *testing.T) {
 					t.Errorf("%s: answered %q, which says %q", k.name, raw, said)
 				}
 			}
-			if got := len(u.requests()); got != reached {
+			// Fewer, where a write went out on the connection that the node was closing:
+			// it was answered as unknown too.
+			if got := len(u.requests()); got > reached || got == 0 {
 				t.Errorf("%d requests at the node after %d writes", got, reached)
 			}
 		})
