@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -97,9 +98,18 @@ func (c *chain) tail(next handler) handler {
 		case errors.Is(err, ratelimit.ErrExhausted):
 			return noTail(s.Account.Limits.OpenTails)
 		case err != nil:
-			return err
+			return orGone(r.Context(), err)
 		}
 		defer lease.Release()
 		return next(s, w, r)
 	}
+}
+
+// orGone is err, unless the client has left meanwhile: what it was to be told is
+// nobody's fault then (S12).
+func orGone(client context.Context, err error) error {
+	if client.Err() != nil {
+		return errClientGone
+	}
+	return err
 }

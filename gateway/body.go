@@ -131,13 +131,11 @@ func (c *chain) readBody(next handler) handler {
 // sends nothing would hold everybody's budget.
 func (c *chain) collect(s *Scope, r *http.Request, in *pacedReader, held *reservation) ([]byte, error) {
 	limit := s.Account.Limits.RequestBytes
-	if r.ContentLength >= 0 {
-		limit = r.ContentLength // declaredSize has held it to the account's
-	}
 	share := c.newUpload(s)
 	defer share.release()
 	if r.ContentLength >= 0 {
-		if err := share.declare(r.Context(), limit); err != nil {
+		limit = r.ContentLength // declaredSize has held it to the account's
+		if err := share.grow(r.Context(), limit); err != nil {
 			return nil, err
 		}
 	}
@@ -157,6 +155,9 @@ func (c *chain) collect(s *Scope, r *http.Request, in *pacedReader, held *reserv
 			return nil, tooLarge(limit)
 		case errors.Is(err, io.EOF):
 			// One byte more than there was room for may have come with the end.
+			if err := share.grow(r.Context(), size); err != nil {
+				return nil, err
+			}
 			if err := c.reserve(r.Context(), held, size); err != nil {
 				return nil, err
 			}
@@ -199,11 +200,11 @@ func exact(body []byte) []byte {
 	return append(make([]byte, 0, len(body)), body...)
 }
 
-func (c *chain) reserve(ctx context.Context, held *reservation, n int64) error {
-	ctx, cancel := context.WithTimeout(ctx, c.Pace.BudgetWait)
+func (c *chain) reserve(client context.Context, held *reservation, n int64) error {
+	ctx, cancel := context.WithTimeout(client, c.Pace.BudgetWait)
 	defer cancel()
 	if err := held.resize(ctx, n); err != nil {
-		return refusal.New(refusal.UploadBudgetExhausted, err)
+		return orGone(client, refusal.New(refusal.UploadBudgetExhausted, err))
 	}
 	return nil
 }

@@ -405,3 +405,39 @@ func TestChangeBeforeATailIsKnown(t *testing.T) {
 		}
 	}
 }
+
+// watchedDirectory counts who listens to it.
+type watchedDirectory struct {
+	tenant.Directory
+	watchers *atomic.Int64
+}
+
+func (d watchedDirectory) Watch(changed func(tenant.Change)) (stop func()) {
+	d.watchers.Add(1)
+	end := d.Directory.Watch(changed)
+	return func() {
+		d.watchers.Add(-1)
+		end()
+	}
+}
+
+// A gateway listens to one directory, the one in force, once, until it is closed.
+func TestWatchesTheDirectoryInForce(t *testing.T) {
+	rg := newRig(t, rigOptions{noNodes: true})
+	first, second := watchedDirectory{rg.Directory, new(atomic.Int64)}, watchedDirectory{rg.Directory, new(atomic.Int64)}
+	o := rg.Options
+	step := func(what string, directory tenant.Directory, wantFirst, wantSecond int64) {
+		t.Helper()
+		o.Directory = directory
+		rg.Gateway.Swap(o)
+		if a, b := first.watchers.Load(), second.watchers.Load(); a != wantFirst || b != wantSecond {
+			t.Errorf("%s: %d listen to the first, %d to the second", what, a, b)
+		}
+	}
+	step("swapped in", first, 1, 0)
+	step("the same again", first, 1, 0)
+	step("the other", second, 0, 1)
+	step("back", first, 1, 0)
+	rg.Gateway.Close()
+	step("closed", first, 0, 0)
+}

@@ -14,33 +14,26 @@ import (
 // or, where none is, from when it outgrows small, by the room that is made for it
 // (facts U3). It belongs to one goroutine.
 type upload struct {
-	uploads  ratelimit.Uploads
-	subject  ratelimit.Subject
-	limits   ratelimit.UploadLimits
-	declared bool // the whole is held since the start
-	held     ratelimit.Upload
+	uploads ratelimit.Uploads
+	subject ratelimit.Subject
+	limits  ratelimit.UploadLimits
+	room    int64 // up to which it holds its share: small at first, the whole where it was declared
+	held    ratelimit.Upload
 }
 
 func (c *chain) newUpload(s *Scope) *upload {
 	return &upload{
-		uploads: c.Uploads, subject: s.subject(),
+		uploads: c.Uploads, subject: s.subject(), room: smallBody,
 		limits: ratelimit.UploadLimits{Uploads: s.Account.Limits.Uploads, Bytes: s.Account.Limits.UploadBytes},
 	}
 }
 
-// declare holds the share of a body that tells its length.
-func (u *upload) declare(ctx context.Context, length int64) error {
-	u.declared = false
-	err := u.grow(ctx, length)
-	u.declared = true
-	return err
-}
-
-// grow holds the share of a body for which there is to be room for so many bytes.
+// grow holds the share of a body for which there is to be room for so many bytes: of
+// all of it at the start where it tells its length.
 func (u *upload) grow(ctx context.Context, room int64) error {
 	var err error
 	switch {
-	case u.declared || room <= smallBody:
+	case room <= u.room:
 		return nil
 	case u.held == nil:
 		u.held, err = u.uploads.AcquireUpload(ctx, u.subject, u.limits, room)
@@ -48,12 +41,15 @@ func (u *upload) grow(ctx context.Context, room int64) error {
 		err = u.held.Resize(ctx, room)
 	}
 	switch {
+	case err == nil:
+		u.room = room
+		return nil
 	case errors.Is(err, ratelimit.ErrUploadsExhausted):
 		return refusal.New(refusal.UploadsExhausted, err)
 	case errors.Is(err, ratelimit.ErrUploadBytesExhausted):
 		return refusal.New(refusal.UploadBytesExhausted, err)
 	default:
-		return err
+		return orGone(ctx, err)
 	}
 }
 

@@ -2,6 +2,13 @@ package ratelimit
 
 import "time"
 
+// Lease is o with another heartbeat, and another time after which a replica that was
+// not heard of is dead.
+func (o Options) Lease(beat, dead time.Duration) Options {
+	o.beatEvery, o.deadAfter = beat, dead
+	return o
+}
+
 // Flush returns once Redis has been told of all slots, and of all requests where it
 // can be: false after a while.
 func (r *Redis) Flush() bool {

@@ -1,5 +1,7 @@
 package ratelimit
 
+import "math"
+
 // What is kept under one account's keys.
 const (
 	keyRate    = "rate"
@@ -33,16 +35,13 @@ func clusterTags() []string {
 	}
 }
 
-// tag is the index of an account's tag, the same in all replicas (FNV-1a).
+// tag is the index of an account's tag, the same in all replicas (FNV-1a, 31 bits).
 func (k *keys) tag(account string) int {
-	if len(k.tags) == 1 {
-		return 0
-	}
-	h := uint32(2166136261)
+	h := 0x11c9dc5
 	for i := range len(account) {
-		h = (h ^ uint32(account[i])) * 16777619
+		h = ((h ^ int(account[i])) * 16777619) & math.MaxInt32
 	}
-	return int(h % uint32(len(k.tags)))
+	return (h ^ h>>15) % len(k.tags)
 }
 
 // of is the key of what is kept for a subject.

@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -58,7 +59,7 @@ func (r *sharedRates) requeue(rows []told) {
 
 // pass tells Redis of all requests that were admitted since the last one, and
 // learns what is left of their buckets. It returns how many buckets there were.
-func (r *Redis) pass(s *session) (int, error) {
+func (r *Redis) pass(ctx context.Context, s *session) (int, error) {
 	rows := r.rates.collect(s.keys)
 	n := len(rows)
 	if len(s.keys.tags) > 1 {
@@ -72,7 +73,7 @@ func (r *Redis) pass(s *session) (int, error) {
 			calls[i] = r.rates.call(batch, r.o.Replica)
 			sent += len(batch)
 		}
-		answers, err := s.run(r.o.CallTimeout, r.scripts.rate, calls)
+		answers, err := s.run(ctx, r.o.CallTimeout, r.scripts.rate, calls)
 		for i := 0; err == nil && i < len(batches); i++ {
 			err = r.rates.apply(batches[i], answers[i])
 		}

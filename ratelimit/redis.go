@@ -33,6 +33,8 @@ type Options struct {
 	// Now is the clock of the rates; nil = time.Now. Slots go by Redis' own clock.
 	Now    func() time.Time
 	Events Events
+
+	deadAfter, beatEvery time.Duration
 }
 
 func (o Options) withDefaults() Options {
@@ -50,6 +52,8 @@ func (o Options) withDefaults() Options {
 	or(&o.Wait, 50*time.Millisecond)
 	or(&o.Interval, 50*time.Millisecond)
 	or(&o.CallTimeout, 250*time.Millisecond)
+	or(&o.deadAfter, defaultDeadAfter)
+	or(&o.beatEvery, defaultBeatEvery)
 	if o.Prefix == "" {
 		o.Prefix = "sluice"
 	}
@@ -138,8 +142,8 @@ func NewRedis(o Options) (*Redis, error) {
 	}
 	r.alone.Store(&alone{floor: o.Floor, replicas: o.Replicas})
 	r.servers.Store(&o.Servers)
-	ctx, stop := context.WithCancel(context.Background())
-	r.stop = stop
+	var ctx context.Context
+	ctx, r.stop = context.WithCancel(context.Background())
 	tried := make(chan struct{})
 	r.running.Go(func() { r.talk(ctx, tried) })
 	r.running.Go(func() { r.reconcile(ctx) })

@@ -55,7 +55,7 @@ func TestRedisStopped(t *testing.T) {
 	held := open(t, r, acme(), 3, 3)
 	server.Kill()
 	goesOn(t, r.Redis, slack)
-	if cause := r.degrades(t, patient); cause == nil {
+	if cause := r.degrades(t, patient).cause; cause == nil {
 		t.Error("no cause is told")
 	}
 	// The limits are still there, and what was open before counts.
@@ -81,7 +81,7 @@ func TestRedisAbsentAtStart(t *testing.T) {
 	if took := time.Since(began); took > 2*time.Second {
 		t.Errorf("the start took %v", took)
 	}
-	if r.degrades(t, patient) == nil {
+	if r.degrades(t, patient).cause == nil {
 		t.Error("no cause is told")
 	}
 	goesOn(t, r.Redis, slack)
@@ -139,7 +139,7 @@ func TestRedisHangs(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			if cause := r.degrades(t, patient); !errors.Is(cause, ratelimit.ErrSlow) {
+			if cause := r.degrades(t, patient).cause; !errors.Is(cause, ratelimit.ErrSlow) {
 				t.Errorf("the cause is %v, want ErrSlow", cause)
 			}
 			// After the first of them nobody waits at all.
@@ -180,7 +180,7 @@ func TestRedisAnswersErrors(t *testing.T) {
 			held := open(t, r, acme(), 1, 100)
 			proxy.Rule(redistest.Scripts(redistest.Fault{Error: text}))
 			goesOn(t, r.Redis, slack)
-			if cause := r.degrades(t, patient); !strings.Contains(cause.Error(), text) {
+			if cause := r.degrades(t, patient).cause; !strings.Contains(cause.Error(), text) {
 				t.Errorf("the cause is %v, want what Redis said", cause)
 			}
 			// It tries again meanwhile, and does not take each try for a change.
@@ -214,7 +214,7 @@ func TestReadOnlyConnectionsAreDropped(t *testing.T) {
 		return redistest.Fault{}
 	})
 	lease := open(t, r, acme(), 1, 1)[0]
-	if cause := r.degrades(t, patient); !strings.Contains(cause.Error(), "READONLY") {
+	if cause := r.degrades(t, patient).cause; !strings.Contains(cause.Error(), "READONLY") {
 		t.Errorf("the cause is %v", cause)
 	}
 	r.shares(t)
@@ -307,10 +307,10 @@ func TestReplicasAloneSplitTheLimit(t *testing.T) {
 	server := redistest.Start(t)
 	const replicas = 4
 	floor := ratelimit.Floor{RequestsPerSecond: 50, OpenTails: 16}
-	var all []watched
+	all := make([]watched, 0, replicas)
 	c := &clock{}
 	for range replicas {
-		all = append(all, watch(t, ratelimit.Options{Servers: at(server.Addr), Floor: floor, Now: c.now}))
+		all = append(all, watch(t, quickly(ratelimit.Options{Servers: at(server.Addr), Floor: floor, Now: c.now})))
 	}
 	for _, r := range all {
 		eventually(t, patient, "all replicas are known", func() bool { return r.Replicas() == replicas })

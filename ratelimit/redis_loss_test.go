@@ -36,7 +36,7 @@ func TestCountsAreToldAgainAfterAFlush(t *testing.T) {
 	}
 	rightAgain(t, func() redis.UniversalClient { return client }, 5)
 	for _, r := range []watched{a, b} {
-		if cause := r.degrades(t, patient); !errors.Is(cause, ratelimit.ErrDataLost) {
+		if cause := r.degrades(t, patient).cause; !errors.Is(cause, ratelimit.ErrDataLost) {
 			t.Errorf("the cause is %v, want ErrDataLost", cause)
 		}
 		r.shares(t)
@@ -226,7 +226,7 @@ func TestRedisClockStepsBack(t *testing.T) {
 	server := redistest.Start(t)
 	client := server.Client(t)
 	ctx := t.Context()
-	r := watch(t, ratelimit.Options{Servers: at(server.Addr), Replica: "live"})
+	r := watch(t, quickly(ratelimit.Options{Servers: at(server.Addr), Replica: "live"}))
 	open(t, r, acme(), 2, 5)
 	r.Flush()
 	ahead := func(key, member string) {

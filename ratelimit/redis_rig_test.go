@@ -70,10 +70,8 @@ func watch(tb testing.TB, o ratelimit.Options) watched {
 func watchAny(tb testing.TB, o ratelimit.Options) watched {
 	tb.Helper()
 	events := make(chan event, 1000)
-	o.Events = ratelimit.Events{
-		Degraded: func(cause error) { events <- event{cause, time.Now()} },
-		Shared:   func(time.Duration) { events <- event{nil, time.Now()} },
-	}
+	o.Events.Degraded = func(cause error) { events <- event{cause, time.Now()} }
+	o.Events.Shared = func(time.Duration) { events <- event{nil, time.Now()} }
 	return watched{newRedis(tb, o), events}
 }
 
@@ -89,14 +87,26 @@ func (w watched) next(tb testing.TB, within time.Duration) event {
 	}
 }
 
-// degrades is the cause of the next event, which must be that.
-func (w watched) degrades(tb testing.TB, within time.Duration) error {
+// degrades wants the next event to be that limits are no longer shared.
+func (w watched) degrades(tb testing.TB, within time.Duration) event {
 	tb.Helper()
 	e := w.next(tb, within)
 	if e.cause == nil {
 		tb.Fatal("the replica shares, want it degraded")
 	}
-	return e.cause
+	return e
+}
+
+// fails has it notice that Redis does not answer, as the first request does that
+// waits for it.
+func (w watched) fails(tb testing.TB) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patient)
+	defer cancel()
+	if lease, err := w.Acquire(ctx, ratelimit.Subject{Account: "whoever-is-first"}, 1000); err == nil {
+		lease.Release()
+	}
+	w.degrades(tb, patient)
 }
 
 // shares wants the next event to be that limits are shared again, soon after
@@ -199,7 +209,8 @@ func slotsIn(tb testing.TB, client redis.UniversalClient, prefix, what string, s
 }
 
 // helperEnv makes the test binary a replica that is another process: at the
-// address, holding so many tails of "acme".
+// address, holding so many tails of "acme", with the lease of quickly where "quick"
+// follows.
 const helperEnv = "SLUICE_RATELIMIT_HELPER"
 
 func TestMain(m *testing.M) {
@@ -211,12 +222,16 @@ func TestMain(m *testing.M) {
 
 // helper holds tails until it is killed, or told to leave.
 func helper(told string) int {
-	addr, count, _ := strings.Cut(told, " ")
-	n, err := strconv.Atoi(count)
+	words := strings.Fields(told)
+	n, err := strconv.Atoi(words[1])
 	if err != nil {
 		return 2
 	}
-	r, err := ratelimit.NewRedis(ratelimit.Options{Servers: at(addr), Wait: patient, CallTimeout: patient})
+	o := ratelimit.Options{Servers: at(words[0]), Wait: patient, CallTimeout: patient}
+	if len(words) > 2 {
+		o = quickly(o)
+	}
+	r, err := ratelimit.NewRedis(o)
 	if err != nil || r.Degraded() {
 		fmt.Println("no Redis:", err)
 		return 1
@@ -233,6 +248,11 @@ func helper(told string) int {
 	<-leave
 	r.Close()
 	return 0
+}
+
+// quickly has replicas found dead after 2 s in place of 10.
+func quickly(o ratelimit.Options) ratelimit.Options {
+	return o.Lease(400*time.Millisecond, 2*time.Second)
 }
 
 // acme is the account of most tests.

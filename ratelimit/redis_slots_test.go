@@ -71,7 +71,7 @@ func TestTailsNeverExceedTheLimitOverReplicas(t *testing.T) {
 func TestOneSlotGoesToOneReplica(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	var all []*ratelimit.Redis
+	all := make([]*ratelimit.Redis, 0, 3)
 	for range 3 {
 		all = append(all, newRedis(t, ratelimit.Options{Servers: at(server.Addr)}))
 	}
@@ -135,11 +135,11 @@ func TestUploadsAreBoundedOverReplicas(t *testing.T) {
 	}
 }
 
-// startHelper runs another process that holds n tails of acme.
-func startHelper(t *testing.T, addr, n string) *exec.Cmd {
+// startHelper runs another process that holds n tails of acme, as helperEnv says.
+func startHelper(t *testing.T, addr, told string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], "-test.run=^$")
-	cmd.Env = append(os.Environ(), helperEnv+"="+addr+" "+n)
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), os.Args[0], "-test.run=^$")
+	cmd.Env = append(os.Environ(), helperEnv+"="+addr+" "+told)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -229,8 +229,8 @@ func TestClosedReplicaFreesItsSlotsAtOnce(t *testing.T) {
 func TestReplicaThatWasFrozen(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	r := newRedis(t, ratelimit.Options{Servers: at(server.Addr)})
-	cmd := startHelper(t, server.Addr, "3")
+	r := newRedis(t, quickly(ratelimit.Options{Servers: at(server.Addr)}))
+	cmd := startHelper(t, server.Addr, "3 quick")
 	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}

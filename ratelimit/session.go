@@ -27,10 +27,10 @@ var (
 
 // What the scripts are told of replicas.
 const (
-	// deadAfter is how long after it was last heard of a replica's slots are free.
-	deadAfter = 10 * time.Second
-	// beatEvery is how often a replica is heard of.
-	beatEvery = 2 * time.Second
+	// defaultDeadAfter is how long after it was last heard of a replica's slots are
+	// free, and defaultBeatEvery how often it is heard of. Only tests have others.
+	defaultDeadAfter = 10 * time.Second
+	defaultBeatEvery = 2 * time.Second
 	// slotsLifetime is how long a hash of slots stays that nobody writes to: what
 	// replicas left that died and whose account nobody used again.
 	slotsLifetime = 24 * time.Hour
@@ -49,8 +49,6 @@ type session struct {
 	servers Servers
 	keys    *keys
 	number  int64 // of the incarnation
-	ctx     context.Context
-	cancel  context.CancelFunc
 	// processes are the Redis processes that hold each tag.
 	processes []string
 
@@ -64,10 +62,8 @@ func newSession(servers Servers, number int64, names map[bool]*keys) (*session, 
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
 	return &session{
-		client: o.client(), servers: servers, keys: names[o.mode == ModeCluster], number: number,
-		ctx: ctx, cancel: cancel, down: make(chan struct{}),
+		client: o.client(), servers: servers, keys: names[o.mode == ModeCluster], number: number, down: make(chan struct{}),
 	}, nil
 }
 
@@ -76,7 +72,6 @@ func (s *session) end(err error) {
 	s.once.Do(func() {
 		s.err = err
 		close(s.down)
-		s.cancel()
 		// What a close may say concerns nobody any more.
 		_ = s.client.Close()
 	})
@@ -92,8 +87,8 @@ func (s *session) ended() bool {
 }
 
 // run calls a script within the time.
-func (s *session) run(within time.Duration, script *redis.Script, calls []call) ([][]any, error) {
-	ctx, cancel := context.WithTimeout(s.ctx, within)
+func (s *session) run(ctx context.Context, within time.Duration, script *redis.Script, calls []call) ([][]any, error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	answers, err := run(ctx, s.client, script, calls)
 	switch {
@@ -113,15 +108,15 @@ func (s *session) run(within time.Duration, script *redis.Script, calls []call) 
 // register calls replica.lua for all tags and returns how many replicas live. For
 // a beat the error is ErrDataLost where this incarnation is not registered, or the
 // process that holds a tag is another one than when it was.
-func (s *session) register(within time.Duration, script *redis.Script, replica, what string) (int, error) {
+func (r *Redis) register(ctx context.Context, s *session, within time.Duration, what string) (int, error) {
 	calls := make([]call, len(s.keys.tags))
 	for tag := range calls {
 		calls[tag] = call{
 			keys: []string{s.keys.register(tag)},
-			args: []any{replica, s.number, deadAfter.Microseconds(), what},
+			args: []any{r.o.Replica, s.number, r.o.deadAfter.Microseconds(), what},
 		}
 	}
-	answers, err := s.run(within, script, calls)
+	answers, err := s.run(ctx, within, r.scripts.replica, calls)
 	if err != nil {
 		return 0, err
 	}

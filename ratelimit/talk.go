@@ -24,7 +24,6 @@ const (
 // slots, one call after the other, so that what it says of a hold is said in order.
 type talker struct {
 	r       *Redis
-	ctx     context.Context // of the goroutine
 	session *session
 	number  int64 // of the last incarnation
 	beat    time.Time
@@ -38,21 +37,21 @@ type talker struct {
 // talk keeps a session with Redis and tells it of slots, until ctx ends. tried is
 // closed after the first try.
 func (r *Redis) talk(ctx context.Context, tried chan<- struct{}) {
-	t := &talker{r: r, ctx: ctx, since: time.Now()}
+	t := &talker{r: r, since: time.Now()}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	t.step()
+	t.step(ctx)
 	close(tried)
 	for {
 		timer.Reset(t.due())
 		select {
 		case <-ctx.Done():
-			t.leave(errClosed)
+			t.leave(ctx, errClosed)
 			return
 		case <-r.holds.wake:
 		case <-timer.C:
 		}
-		t.step()
+		t.step(ctx)
 	}
 }
 
@@ -64,16 +63,17 @@ func (t *talker) due() time.Duration {
 	return max(0, time.Until(t.beat))
 }
 
-// step does what has to be done now.
-func (t *talker) step() {
+// step does what has to be done now. A call that is under way when ctx ends goes on
+// to its end, so that the replica can leave after it.
+func (t *talker) step(ctx context.Context) {
 	if s := t.session; s != nil && !s.servers.equal(*t.r.servers.Load()) {
-		t.leave(ErrServersChanged)
+		t.leave(ctx, ErrServersChanged)
 	}
 	if s := t.session; s != nil && s.ended() {
 		t.lost(s.err)
 	}
 	if t.session == nil {
-		if time.Now().Before(t.retry) || !t.join() {
+		if time.Now().Before(t.retry) || !t.join(ctx) {
 			return
 		}
 	}
@@ -83,23 +83,23 @@ func (t *talker) step() {
 		t.refresh = now.Add(refreshEvery)
 	}
 	if !now.Before(t.beat) {
-		t.live(s, t.r.o.CallTimeout)
+		t.live(ctx, s, t.r.o.CallTimeout)
 	}
-	for t.tell(s) > 0 {
+	for t.tell(ctx, s) > 0 {
 		continue
 	}
 }
 
 // join begins a session, tells it of everything that is held, and reports whether
 // requests are decided by it from now on.
-func (t *talker) join() bool {
+func (t *talker) join(ctx context.Context) bool {
 	r := t.r
 	t.number++
 	s, err := newSession(*r.servers.Load(), t.number, r.names)
 	if err == nil {
 		// Who closes does not wait for a Redis that may not be there.
-		stop := context.AfterFunc(t.ctx, func() { s.end(errClosed) })
-		err = t.introduce(s)
+		stop := context.AfterFunc(ctx, func() { s.end(errClosed) })
+		err = t.introduce(ctx, s)
 		stop()
 	}
 	if err != nil {
@@ -124,18 +124,18 @@ func (t *talker) join() bool {
 // introduce registers the session's incarnation, beside an earlier one: what that
 // holds counts until it has been told again. Then it has to answer within the time
 // that a request waits.
-func (t *talker) introduce(s *session) error {
+func (t *talker) introduce(ctx context.Context, s *session) error {
 	r := t.r
-	live, err := s.register(connectWithin, r.scripts.replica, r.o.Replica, "join")
+	live, err := r.register(context.WithoutCancel(ctx), s, connectWithin, "join")
 	if err != nil {
 		return fmt.Errorf("register: %w", err)
 	}
 	r.setReplicas(live)
 	r.holds.begin(s)
-	for t.tell(s) > 0 {
+	for t.tell(ctx, s) > 0 {
 		continue
 	}
-	if t.live(s, r.o.Wait); s.ended() {
+	if t.live(ctx, s, r.o.Wait); s.ended() {
 		return s.err
 	}
 	t.refresh = time.Now().Add(refreshEvery)
@@ -143,19 +143,19 @@ func (t *talker) introduce(s *session) error {
 }
 
 // live says that the replica lives, and ends its earlier incarnations.
-func (t *talker) live(s *session, within time.Duration) {
-	live, err := s.register(within, t.r.scripts.replica, t.r.o.Replica, "beat")
+func (t *talker) live(ctx context.Context, s *session, within time.Duration) {
+	live, err := t.r.register(context.WithoutCancel(ctx), s, within, "beat")
 	if err != nil {
 		t.r.fail(s, err)
 		return
 	}
 	t.r.setReplicas(live)
-	t.beat = time.Now().Add(beatEvery)
+	t.beat = time.Now().Add(t.r.o.beatEvery)
 }
 
 // tell tells of holds that changed, asks for those that are wanted, and returns
 // of how many: none where there is nothing more to say, or nobody to say it to.
-func (t *talker) tell(s *session) int {
+func (t *talker) tell(ctx context.Context, s *session) int {
 	if s.ended() {
 		return 0
 	}
@@ -167,7 +167,7 @@ func (t *talker) tell(s *session) int {
 	for len(batches) > 0 {
 		sent := batches[:min(holdCalls, len(batches))]
 		batches = batches[len(sent):]
-		if err := t.say(s, sent); err != nil {
+		if err := t.say(ctx, s, sent); err != nil {
 			r.fail(s, err)
 			for _, batch := range append(sent, batches...) {
 				for _, row := range batch {
@@ -181,12 +181,12 @@ func (t *talker) tell(s *session) int {
 }
 
 // say makes one call of slots.lua for each batch.
-func (t *talker) say(s *session, batches [][]toldHold) error {
+func (t *talker) say(ctx context.Context, s *session, batches [][]toldHold) error {
 	r := t.r
 	calls := make([]call, len(batches))
 	for i, batch := range batches {
 		c := call{keys: []string{s.keys.register(batch[0].tag)}}
-		c.args = []any{r.o.Replica, s.number, deadAfter.Microseconds(), slotsLifetime.Milliseconds()}
+		c.args = []any{r.o.Replica, s.number, r.o.deadAfter.Microseconds(), slotsLifetime.Milliseconds()}
 		for _, row := range batch {
 			c.keys = append(c.keys, s.keys.of(row.hold.key.what, row.hold.key.subject))
 			c.args = append(c.args, row.slots, row.bytes,
@@ -194,7 +194,7 @@ func (t *talker) say(s *session, batches [][]toldHold) error {
 		}
 		calls[i] = c
 	}
-	answers, err := s.run(r.o.CallTimeout, r.scripts.slots, calls)
+	answers, err := s.run(context.WithoutCancel(ctx), r.o.CallTimeout, r.scripts.slots, calls)
 	if err != nil {
 		return err
 	}
@@ -222,14 +222,14 @@ func (t *talker) lost(cause error) {
 }
 
 // leave ends the session in good order: Redis forgets what this replica holds.
-func (t *talker) leave(cause error) {
+func (t *talker) leave(ctx context.Context, cause error) {
 	s := t.session
 	if s == nil {
 		return
 	}
 	if !s.ended() {
 		// Where it fails, the replica's lease ends by itself.
-		_, _ = s.register(t.r.o.CallTimeout, t.r.scripts.replica, t.r.o.Replica, "leave")
+		_, _ = t.r.register(context.WithoutCancel(ctx), s, t.r.o.CallTimeout, "leave")
 	}
 	t.r.fail(s, cause)
 }
@@ -248,7 +248,7 @@ func (r *Redis) reconcile(ctx context.Context) {
 		}
 		began := time.Now()
 		if s := r.link.Load(); s != nil {
-			n, err := r.pass(s)
+			n, err := r.pass(context.WithoutCancel(ctx), s)
 			if err != nil {
 				r.fail(s, err)
 			} else if n > 0 {

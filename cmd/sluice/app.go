@@ -169,7 +169,20 @@ func (a *App) apply(c *config.Config) error {
 	if size := int64(c.Limits.BodyBudget); size != a.budget.Size() {
 		a.budget = gateway.NewBodyBudget(size)
 	}
-	options := gateway.Options{
+	options := a.chainOptions(c)
+	if g := a.gateway.Load(); g != nil {
+		g.Swap(options)
+	} else {
+		a.gateway.Store(gateway.New(options))
+	}
+	a.recheck()
+	a.config = c
+	return nil
+}
+
+// chainOptions are what a chain of c is built of.
+func (a *App) chainOptions(c *config.Config) gateway.Options {
+	return gateway.Options{
 		Directory:     a.directory,
 		Authenticator: a.authenticator,
 		Origin:        a.started.Origin,
@@ -194,14 +207,6 @@ func (a *App) apply(c *config.Config) error {
 		MaxRequestBytes:    largestBody(c),
 		TrustedProxies:     c.TrustedProxies,
 	}
-	if g := a.gateway.Load(); g != nil {
-		g.Swap(options)
-	} else {
-		a.gateway.Store(gateway.New(options))
-	}
-	a.recheck()
-	a.config = c
-	return nil
 }
 
 var errReloading = errors.New("a reload is under way already")

@@ -2,12 +2,14 @@ package redistest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Sentinel is a master and a replica under one sentinel.
@@ -70,22 +72,24 @@ func (s *Sentinel) Master(tb testing.TB) *Server {
 	tb.Helper()
 	var master *Server
 	client := s.sentinel.Client(tb)
-	poll(tb, "the sentinel names a master", func(ctx context.Context) error {
-		addr, err := client.Do(ctx, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", s.MasterName).StringSlice()
-		if err != nil || len(addr) != 2 {
-			return fmt.Errorf("%w: %v", err, addr)
-		}
-		for _, server := range s.Servers {
-			if _, err := strconv.Atoi(addr[1]); err == nil && server.Addr == net.JoinHostPort(addr[0], addr[1]) {
-				master = server
-			}
-		}
-		if master == nil {
-			return fmt.Errorf("%w: %v", os.ErrNotExist, addr)
-		}
-		return nil
+	poll(tb, "the sentinel names a master", func(ctx context.Context) (err error) {
+		master, err = s.named(ctx, client)
+		return err
 	})
 	return master
+}
+
+func (s *Sentinel) named(ctx context.Context, client *redis.Client) (*Server, error) {
+	addr, err := client.Do(ctx, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", s.MasterName).StringSlice()
+	if err != nil || len(addr) != 2 {
+		return nil, fmt.Errorf("%v: %w", addr, errors.Join(err, os.ErrNotExist))
+	}
+	for _, server := range s.Servers {
+		if server.Addr == net.JoinHostPort(addr[0], addr[1]) {
+			return server, nil
+		}
+	}
+	return nil, fmt.Errorf("%v: %w", addr, os.ErrNotExist)
 }
 
 // Failover makes the replica the master while both live, so that the old master
@@ -104,14 +108,18 @@ func (s *Sentinel) Failover(tb testing.TB) {
 // writes.
 func (s *Sentinel) AwaitOther(tb testing.TB, before *Server) {
 	tb.Helper()
+	client := s.sentinel.Client(tb)
 	poll(tb, "another master", func(ctx context.Context) error {
-		master := s.Master(tb)
+		master, err := s.named(ctx, client)
+		if err != nil {
+			return err
+		}
 		if master == before {
 			return os.ErrExist
 		}
 		role, err := master.Client(tb).Do(ctx, "ROLE").Slice()
 		if err == nil && role[0] != "master" {
-			err = fmt.Errorf("%w: %v", os.ErrNotExist, role)
+			err = fmt.Errorf("%v: %w", role, os.ErrNotExist)
 		}
 		return err
 	})
