@@ -259,23 +259,31 @@ func TestUploadThatWaitsForTheBudget(t *testing.T) {
 // it says so itself; where it is found out, both are back before what is left of it
 // has been read to its end.
 func TestTooLargeAnUploadHoldsNothing(t *testing.T) {
+	taken := &takenUploads{}
 	rg := newRig(t, rigOptions{
 		limits: func(l *tenant.Limits) { l.RequestBytes = 2 * mebibyte },
-		change: func(o *Options) { o.MaxRequestBytes = 8 * mebibyte },
+		change: func(o *Options) {
+			o.MaxRequestBytes = 8 * mebibyte
+			taken.Uploads, o.Uploads = o.Uploads, taken
+		},
 	})
-	declared := rg.beginBody(t, key, 2*mebibyte+1, mebibyte, true)
+	declared := rg.beginBody(t, key, 2*mebibyte+1, 2*mebibyte+1, true)
 	if res := declared.answer(t); res.code() != "REQUEST_TOO_LARGE" {
 		t.Errorf("declared: %d %s", res.StatusCode, res.Text)
 	}
+	if n := taken.taken.Load(); n != 0 {
+		t.Errorf("a body that is declared too large took %d slots", n)
+	}
 	found := rg.beginBody(t, key, 4*mebibyte, 2*mebibyte+1, false)
-	poll(t, "the bytes read", func() bool { return rg.Budget.Used() == 0 })
+	poll(t, "its slot taken", func() bool { return taken.taken.Load() == 1 })
 	rg.awaitUploads(t, 0, 0)
+	poll(t, "the budget given back", func() bool { return rg.Budget.Used() == 0 })
 	found.finish(t, rg)
 	if res := found.answer(t); res.code() != "REQUEST_TOO_LARGE" || res.Close {
 		t.Errorf("found out: %d %s, close %t", res.StatusCode, res.Text, res.Close)
 	}
-	if got := drained(t, rg, "read"); got != 1 {
-		t.Errorf("%v bodies counted as read, want 1", got)
+	if got := drained(t, rg, "read"); got != 2 {
+		t.Errorf("%v bodies counted as read, want both", got)
 	}
 	if seen := rg.reached(); len(seen) != 0 {
 		t.Errorf("the node saw %q, want nothing", seen)

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -122,6 +123,21 @@ func (rg *rig) postSize(t *testing.T, path, keyName string, size int, declared b
 		in = undeclared{in}
 	}
 	return send(t, http.MethodPost, rg.URL+path, rg.Keys[keyName], in, "Content-Type", rigType)
+}
+
+// takenUploads counts the slots that were ever taken.
+type takenUploads struct {
+	ratelimit.Uploads
+	taken atomic.Int64
+}
+
+// AcquireUpload implements ratelimit.Uploads.
+func (u *takenUploads) AcquireUpload(ctx context.Context, s ratelimit.Subject, l ratelimit.UploadLimits, bytes int64) (ratelimit.Upload, error) {
+	held, err := u.Uploads.AcquireUpload(ctx, s, l, bytes)
+	if err == nil {
+		u.taken.Add(1)
+	}
+	return held, err
 }
 
 func (rg *rig) uploads() (bodies int, held int64) {
