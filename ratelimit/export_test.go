@@ -12,7 +12,7 @@ func (o Options) Lease(beat, dead time.Duration) Options {
 // Flush returns once Redis has been told of all slots, and of all requests where it
 // can be: false after a while.
 func (r *Redis) Flush() bool {
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for time.Now().Before(deadline) {
 		if !r.holds.busy() && !r.rates.busy() {
 			return true

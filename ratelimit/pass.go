@@ -125,11 +125,12 @@ func (r *sharedRates) apply(rows []told, levels []any) error {
 		return fmt.Errorf("%w: %d levels for %d buckets", errProtocol, len(levels), len(rows))
 	}
 	now := r.now().Sub(r.start)
-	for i, row := range rows {
-		left, shared := levels[i].(int64)
-		if !shared && levels[i] != nil {
-			return fmt.Errorf("%w: %T for a level", errProtocol, levels[i])
+	for i, level := range levels {
+		left, shared := level.(int64)
+		if !shared && level != nil {
+			return fmt.Errorf("%w: %T for a level", errProtocol, level)
 		}
+		row := rows[i]
 		row.shard.mu.Lock()
 		row.bucket.learn(row.used, float64(left)/micro, shared, now)
 		row.shard.mu.Unlock()

@@ -188,7 +188,10 @@ func TestManyAccountsAreCheap(t *testing.T) {
 		return cpu, calls
 	}
 	const tries, passes = 8, 3
-	best := time.Hour
+	best, bound := time.Hour, 150*time.Millisecond
+	if raceDetector {
+		bound *= 3
+	}
 	for range tries {
 		cpuBefore, callsBefore := busy()
 		for _, took := range manyPasses(t, server, 10_000, passes) {
@@ -199,7 +202,7 @@ func TestManyAccountsAreCheap(t *testing.T) {
 		if each := cpu / time.Duration(calls); each > 5*time.Millisecond {
 			t.Fatalf("%d calls take %v of Redis' time each", calls, each)
 		}
-		if best < 150*time.Millisecond {
+		if best < bound {
 			t.Logf("a pass takes %v, a call %v of Redis' time", best, cpu/time.Duration(calls))
 			return
 		}

@@ -156,6 +156,24 @@ func TestRedisHangs(t *testing.T) {
 	}
 }
 
+// A Redis that is there but too slow for a request to wait for: it is not used, and
+// not tried by requests again and again.
+func TestSlowRedisIsNotUsed(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	proxy := redistest.StartProxy(t, server.Addr)
+	r := watch(t, ratelimit.Options{Servers: at(proxy.Addr), Wait: wait})
+	proxy.Rule(redistest.Scripts(redistest.Fault{Late: 120 * time.Millisecond}))
+	r.fails(t)
+	for range 15 {
+		goesOn(t, r.Redis, wait-10*time.Millisecond)
+		<-time.After(100 * time.Millisecond)
+	}
+	r.quiet(t)
+	proxy.Rule(nil)
+	r.shares(t)
+}
+
 // L04: errors of a Redis that is not ready were passed on to clients, or taken for
 // a good answer; and connections to a server that had become a replica were kept.
 func TestRedisAnswersErrors(t *testing.T) {

@@ -121,12 +121,21 @@ func TestReconfigureToNobody(t *testing.T) {
 
 // Close must end what it began, with Redis there or not.
 func TestCloseEndsEverything(t *testing.T) {
-	server := redistest.Start(t)
-	addrs := map[string]string{"there": server.Addr, "refusing": redistest.Refusing(t), "silent": silentAddr(t)}
+	s := redistest.StartSentinel(t)
+	all := map[string]ratelimit.Servers{
+		"there":        at(redistest.Start(t).Addr),
+		"refusing":     at(redistest.Refusing(t)),
+		"silent":       at(silentAddr(t)),
+		"sentinel":     {Addrs: []string{s.Addr}, MasterName: s.MasterName},
+		"no sentinel":  {Addrs: []string{redistest.Refusing(t)}, MasterName: s.MasterName},
+		"cluster":      {Addrs: redistest.StartCluster(t).Addrs()},
+		"no cluster":   {Addrs: []string{redistest.Refusing(t), redistest.Refusing(t)}},
+		"not a master": {Addrs: []string{s.Addr}, MasterName: "another"},
+	}
 	before := runtime.NumGoroutine()
-	for name, addr := range addrs {
-		for range 5 {
-			r, err := ratelimit.NewRedis(ratelimit.Options{Servers: at(addr)})
+	for name, servers := range all {
+		for range 3 {
+			r, err := ratelimit.NewRedis(ratelimit.Options{Servers: servers})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -152,6 +161,25 @@ func silentAddr(t *testing.T) string {
 	proxy := redistest.StartProxy(t, redistest.Start(t).Addr)
 	proxy.Rule(redistest.All(redistest.Fault{Hang: true}))
 	return proxy.Addr
+}
+
+// Claims without a pause must not keep a replica from being heard of: it was taken
+// for dead, and its slots given to others.
+func TestConstantClaimsLeaveRoomForHeartbeats(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	r := watch(t, quickly(ratelimit.Options{Servers: at(server.Addr)}))
+	end := time.Now().Add(4 * time.Second) // twice what it takes to be dead
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for time.Now().Before(end) {
+				open(t, r, account(i), 1, 1)[0].Release()
+			}
+		})
+	}
+	wg.Wait()
+	r.quiet(t)
 }
 
 // A heartbeat must cost the same for many tails as for few (design §6).

@@ -311,6 +311,16 @@ func TestAbandonedClaimsTakeNothing(t *testing.T) {
 	if !r.Flush() {
 		t.Fatal("Redis is not told")
 	}
+	// One that nobody comes after, so that nothing else puts it right.
+	proxy.Rule(redistest.Scripts(redistest.Fault{Late: 100 * time.Millisecond}))
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := r.Acquire(ctx, acme(), 2); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("Acquire = %v", err)
+	}
+	if !r.Flush() {
+		t.Fatal("Redis is not told")
+	}
 	if n, _ := slotsIn(t, server.Client(t), "sluice", "tails", acme()); n != 0 || r.OpenTails() != 0 || r.Holds() != 0 {
 		t.Errorf("abandoned claims hold %d slots, %d here, %d accounts", n, r.OpenTails(), r.Holds())
 	}

@@ -77,16 +77,20 @@ func (t *talker) step(ctx context.Context) {
 			return
 		}
 	}
-	s, now := t.session, time.Now()
-	if !now.Before(t.refresh) {
-		t.r.holds.refresh()
-		t.refresh = now.Add(refreshEvery)
-	}
-	if !now.Before(t.beat) {
-		t.live(ctx, s, t.r.o.CallTimeout)
-	}
-	for t.tell(ctx, s) > 0 {
-		continue
+	// Under constant load there is always something to tell; the replica has to be
+	// heard of all the same.
+	for s := t.session; !s.ended() && ctx.Err() == nil; {
+		now := time.Now()
+		if !now.Before(t.refresh) {
+			t.r.holds.refresh()
+			t.refresh = now.Add(refreshEvery)
+		}
+		if !now.Before(t.beat) {
+			t.live(ctx, s, t.r.o.CallTimeout)
+		}
+		if t.tell(ctx, s) == 0 {
+			return
+		}
 	}
 }
 

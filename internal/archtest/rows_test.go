@@ -16,7 +16,8 @@ import (
 
 // rowGroup is a group of the behaviours that the tests of Ursula's own gateway
 // check (facts §13): forwarding, nodes, redirects, writes, refused bodies, access,
-// tokens, pages of other origins, the ends of credentials, the policy file.
+// tokens, pages of other origins, the ends of credentials, the policy file, limits,
+// uploads.
 type rowGroup struct {
 	letter string
 	rows   int
@@ -37,6 +38,8 @@ func rowGroups() []rowGroup {
 		{"C", 5, 1},
 		{"E", 3, 1},
 		{"P", 6, 1},
+		{"Q", 6, 7},
+		{"U", 14, 1},
 	}
 }
 
@@ -45,8 +48,8 @@ const (
 	rowsSection = "## Rows of Ursula's own gateway that differ\n"
 )
 
-// Every row is named by a test of the gateway or of the program, or stands in the
-// list of docs/architecture.md with the reason why it differs. One that differs
+// Every row is named by a test of the gateway, of the limits or of the program, or
+// stands in the list of docs/architecture.md with the reason why it differs. One that differs
 // "in part" needs both.
 func TestEveryRowIsNamed(t *testing.T) {
 	t.Parallel()
@@ -62,7 +65,7 @@ func TestEveryRowIsNamed(t *testing.T) {
 // rowFaults lists the rows that nobody names, and those that the list names
 // though facts §13 has none of that id.
 func rowFaults(fsys fs.FS, groups []rowGroup) ([]string, error) {
-	lines, err := testLines(fsys, "gateway", "cmd/sluice")
+	lines, err := testLines(fsys, "gateway", "ratelimit", "cmd/sluice")
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +160,8 @@ func TestRowFaults(t *testing.T) {
 			got, err := rowFaults(fstest.MapFS{
 				"gateway/upstream/a_test.go": {Data: []byte(tc.tests)},
 				"gateway/a.go":               {Data: []byte("// L1 facts L2")},
-				"cmd/sluice/a_test.go":       {Data: []byte("package main")},
+				"ratelimit/a_test.go":        {Data: []byte("package ratelimit")},
+			"cmd/sluice/a_test.go":       {Data: []byte("package main")},
 				rowsPage:                     {Data: []byte(head + tc.list)},
 			}, groups)
 			if err != nil {

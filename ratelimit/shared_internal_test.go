@@ -1,0 +1,67 @@
+package ratelimit
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// A client that spreads its requests over replicas is told to wait for what they
+// have not told yet as well; one that is alone at a replica is not.
+func TestWaitCountsWhatIsNotToldYet(t *testing.T) {
+	at := time.Now()
+	r := newSharedRates(func() time.Time { return at }, 50*time.Millisecond)
+	s, rate := Subject{Account: "acme"}, Rate{PerSecond: 10, Burst: 10}
+	for r.allow(s, rate, rate, true).Allowed {
+		continue
+	}
+	alone := r.allow(s, rate, rate, true).RetryAfter
+	if alone != 100*time.Millisecond {
+		t.Fatalf("alone: wait %v, want 100ms", alone)
+	}
+	rows := r.collect(newKeys("p", false))
+	if len(rows) != 1 {
+		t.Fatalf("%d buckets to tell of, want 1", len(rows))
+	}
+	r.call(rows, "me")
+	// The others have used 20 since the last pass: 2 s of debt, and as much may come.
+	if err := r.apply(rows, []any{int64(-20 * micro)}); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct{ after, want time.Duration }{
+		{0, 2100*time.Millisecond + 2*time.Second},
+		{50 * time.Millisecond, 2050*time.Millisecond + 4*time.Second},
+		{100 * time.Millisecond, 1950*time.Millisecond + 4*time.Second},
+		// Nobody has asked here for a while: what others do now is not known.
+		{100 * time.Millisecond, 1850 * time.Millisecond},
+	} {
+		at = at.Add(tc.after)
+		got := r.allow(s, rate, rate, true).RetryAfter
+		if diff := (got - tc.want).Abs(); diff > time.Millisecond {
+			t.Errorf("wait %v, want %v", got, tc.want)
+		}
+	}
+}
+
+// L14: a client that leaves at the moment at which its slot is granted gives it back.
+func TestGrantToOneWhoLeftIsGivenBack(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := &Redis{o: Options{}.withDefaults(), holds: newHolds()}
+	s := &session{down: make(chan struct{})}
+	key := holdKey{keyTails, Subject{Account: "acme"}}
+	for range 100 { // either may be seen first
+		c := &claim{ask: ask{slots: 1}, verdict: make(chan error, 1), state: claimGranted}
+		c.verdict <- nil
+		r.holds.mu.Lock()
+		r.holds.add(r.holds.of(key), 1, 0)
+		r.holds.mu.Unlock()
+		err := r.await(ctx, s, key, c)
+		if n, _ := r.holds.slotsOf(key); (n == 1) != (err == nil) {
+			t.Fatalf("%d slots are held, and the claim says %v", n, err)
+		}
+		if err == nil {
+			r.holds.release(key, 1, 0)
+		}
+	}
+}
