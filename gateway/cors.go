@@ -43,6 +43,13 @@ func newCrossOrigin(origins []string) *crossOrigin {
 
 // mark puts the headers of CORS on an answer, or answers a preflight.
 func (x *crossOrigin) mark(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodOptions {
+		// A page may read the refusal of a method that there is not, too; the library
+		// knows listed ones only.
+		read := *r
+		read.Method = http.MethodGet
+		r = &read
+	}
 	x.HandlerFunc(w, r)
 	if x.all && r.Method != http.MethodOptions {
 		// What is the same for every origin may be cached as one (facts C5).

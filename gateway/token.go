@@ -116,6 +116,10 @@ func badForm(c refusal.Code, description string, cause error) error {
 	return ref
 }
 
+func largeForm() error {
+	return badForm(refusal.RequestTooLarge, "the body is larger than 64 KiB", nil)
+}
+
 // readForm reads the body of an exchange. Parameters in the query are refused:
 // what stands in a URL is written to logs.
 func (c *chain) readForm(s *Scope, w http.ResponseWriter, r *http.Request) (url.Values, error) {
@@ -125,6 +129,9 @@ func (c *chain) readForm(s *Scope, w http.ResponseWriter, r *http.Request) (url.
 	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || media != "application/x-www-form-urlencoded" {
 		return nil, &auth.ExchangeError{Code: auth.CodeInvalidRequest, Description: "the body must be application/x-www-form-urlencoded"}
+	}
+	if r.ContentLength > maxForm {
+		return nil, largeForm()
 	}
 	in := &pacedReader{
 		body: io.LimitReader(r.Body, maxForm+1), control: http.NewResponseController(w),
@@ -140,7 +147,7 @@ func (c *chain) readForm(s *Scope, w http.ResponseWriter, r *http.Request) (url.
 		s.bodyDone = true
 		return nil, badForm(refusal.BodyUnreadable, "the body broke off or is not framed as declared: send it again", err)
 	case len(text) > maxForm:
-		return nil, badForm(refusal.RequestTooLarge, "the body is larger than 64 KiB", nil)
+		return nil, largeForm()
 	}
 	in.done()
 	s.bodyDone = true

@@ -128,6 +128,12 @@ func TestVerifierLibrary(t *testing.T) {
 	check := func(text string) {
 		t.Helper()
 		token, err := verifier.Verify(ctx, text)
+		for range 5 { // it may answer from a fetch that was under way before the key came
+			if err == nil {
+				break
+			}
+			token, err = verifier.Verify(ctx, text)
+		}
 		if err != nil {
 			t.Fatal(err)
 		}

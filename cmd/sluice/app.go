@@ -70,7 +70,7 @@ type App struct {
 	connections *gateway.Connections
 	random      io.Reader // of request ids
 
-	reloading sync.Mutex // one reload at a time; held while the file is read
+	reloading chan struct{} // full while a reload is under way: one at a time
 
 	mu     sync.Mutex     // guards what is in force; never held over I/O
 	config *config.Config // in force
@@ -83,7 +83,7 @@ func newApp(o appOptions) (*App, error) {
 		log: o.Log, level: o.Level, load: o.Load, started: o.Config,
 		registry: prometheus.NewRegistry(), draining: make(chan struct{}),
 		public: o.Public, admin: o.Admin,
-		random: newBuffered(rand.Reader), connections: gateway.NewConnections(),
+		random: newBuffered(rand.Reader), reloading: make(chan struct{}, 1), connections: gateway.NewConnections(),
 	}
 	var err error
 	if a.metrics, err = telemetry.NewMetrics(a.registry); err != nil {
@@ -209,8 +209,6 @@ func (a *App) chainOptions(c *config.Config) gateway.Options {
 	}
 }
 
-var errReloading = errors.New("a reload is under way already")
-
 // recheck has the keeper look again whether all declared streams exist.
 func (a *App) recheck() {
 	if a.directory != nil {
@@ -219,12 +217,16 @@ func (a *App) recheck() {
 }
 
 // Reload reads the configuration again and puts it in force; on any error the
-// old one stays, whole. It returns the changed fields that need a restart.
-func (a *App) Reload(context.Context) ([]string, error) {
-	if !a.reloading.TryLock() {
-		return nil, errReloading
+// old one stays, whole. It returns the changed fields that need a restart. Where
+// another reload is under way it waits for that one, which may have read the file
+// before its last change; ctx ends the wait.
+func (a *App) Reload(ctx context.Context) ([]string, error) {
+	select {
+	case a.reloading <- struct{}{}:
+		defer func() { <-a.reloading }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
-	defer a.reloading.Unlock()
 	restart, err := a.reload() //nolint:contextcheck // what is applied lives on after the request that asked for it
 	a.metrics.Reloaded(err == nil, time.Now())
 	if err != nil {

@@ -41,7 +41,10 @@ func holdHeapFloor(lookup func(string) (string, bool)) (release func()) {
 // floor, and never less than Go's own 100.
 func percentFor(live uint64) int {
 	const own, least = 100, 1 << 20
-	return int(max(own, heapFloor*100/max(live, least)-100)) //nolint:gosec // at most 6,300
+	if live >= heapFloor/2 {
+		return own // a negative percentage would turn the collector off
+	}
+	return int(heapFloor*100/max(live, least)) - 100 //nolint:gosec // at most 6,300
 }
 
 // afterEachCollection calls f after each collection for as long as it says so.

@@ -79,7 +79,7 @@ func rowFaults(fsys fs.FS, groups []rowGroup) ([]string, error) {
 			id := fmt.Sprint(g.letter, i+1)
 			word := regexp.MustCompile(`\b` + id + `\b`)
 			named := slices.ContainsFunc(lines, func(line string) bool {
-				return word.MatchString(line) && (i+1 < g.from || strings.Contains(strings.ToLower(line), "facts"))
+				return strings.Contains(line, id) && word.MatchString(line) && (i+1 < g.from || strings.Contains(strings.ToLower(line), "facts"))
 			})
 			inPart, listed := differ[id]
 			delete(differ, id)
