@@ -5,6 +5,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"time"
 
@@ -28,6 +29,7 @@ type Authenticator struct {
 	origin    string
 	issuers   *Issuers
 	tokens    *tokenCache
+	checks    chan struct{} // holds one for each signature that is being checked
 }
 
 // New makes an Authenticator.
@@ -37,7 +39,7 @@ func New(o Options) *Authenticator {
 	}
 	return &Authenticator{
 		directory: o.Directory, now: o.Now, origin: o.Origin, issuers: o.Issuers,
-		tokens: newTokenCache(o.TokenCache),
+		tokens: newTokenCache(o.TokenCache), checks: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 	}
 }
 
