@@ -69,10 +69,9 @@ func odd(c *Config) []finding {
 		f.add("server.failed_credentials_per_minute", "is so many at once, but 60 a minute over a while all the same, since less than one a second is not counted; write 60 or more, or 0 to count none")
 	}
 	d := c.Limits.Default
-	closed(&f, "limits.default", &d.RequestsPerSecond, &d.Burst, &d.OpenTails, &d.RequestBytes)
+	f.closed("limits.default", AccountLimits{&d.RequestsPerSecond, &d.Burst, &d.OpenTails, &d.Uploads, &d.UploadBytes, &d.RequestBytes})
 	for i, a := range c.Accounts {
-		l := a.Limits
-		closed(&f, fmt.Sprintf("accounts[%d].limits", i), l.RequestsPerSecond, l.Burst, l.OpenTails, l.RequestBytes)
+		f.closed(fmt.Sprintf("accounts[%d].limits", i), a.Limits)
 	}
 	return f
 }
@@ -110,16 +109,20 @@ func (f *findings) oddAuth(c *Config) {
 }
 
 // closed remarks on limits of 0: they read like "no limit" and mean "nothing".
-func closed(f *findings, path string, rate, burst, tails *int, body *Bytes) {
+func (f *findings) closed(path string, l AccountLimits) {
 	const zero = "is 0, which refuses all and does not mean unlimited; leave the key out for the default"
+	isZero := func(n *int) bool { return n != nil && *n == 0 }
+	none := func(b *Bytes) bool { return b != nil && *b == 0 }
 	for _, l := range []struct {
 		key  string
 		zero bool
 	}{
-		{"requests_per_second", rate != nil && *rate == 0},
-		{"burst", burst != nil && *burst == 0},
-		{"open_tails", tails != nil && *tails == 0},
-		{"request_bytes", body != nil && *body == 0},
+		{"requests_per_second", isZero(l.RequestsPerSecond)},
+		{"burst", isZero(l.Burst)},
+		{"open_tails", isZero(l.OpenTails)},
+		{"uploads", isZero(l.Uploads)},
+		{"upload_bytes", none(l.UploadBytes)},
+		{"request_bytes", none(l.RequestBytes)},
 	} {
 		if l.zero {
 			f.add(path+"."+l.key, zero)

@@ -104,13 +104,19 @@ func newEdge(t *testing.T, nodes ...string) *edge {
 // start runs an App of the file, and waits until it is ready unless it cannot.
 func (e *edge) start(t *testing.T, file string, load func() (*config.Config, error)) *edge {
 	t.Helper()
+	return e.startOn(t, file, load, nil)
+}
+
+// startOn is start with listeners of the test's; nil = those of the file.
+func (e *edge) startOn(t *testing.T, file string, load func() (*config.Config, error), public []net.Listener) *edge {
+	t.Helper()
 	c, err := config.Parse("test.yaml", []byte(file), config.Options{Grammar: grammar()})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, file)
 	}
 	e.Log = &syncBuffer{}
 	level := zap.NewAtomicLevel()
-	if e.app, err = newApp(appOptions{Config: c, Log: telemetry.NewLogger(e.Log, level), Level: level, Load: load}); err != nil {
+	if e.app, err = newApp(appOptions{Config: c, Log: telemetry.NewLogger(e.Log, level), Level: level, Load: load, Public: public}); err != nil {
 		t.Fatal(err)
 	}
 	e.URL, e.Admin = "http://"+e.app.addresses()[0], "http://"+e.app.admin.Addr().String()

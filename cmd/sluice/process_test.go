@@ -38,31 +38,37 @@ type process struct {
 func startProcess(t *testing.T) (p *process, path string) {
 	t.Helper()
 	e := &edge{Account: testAccount(t), Key: newTestKey(t), Reads: newTestKey(t)}
-	address, admin := freePort(t), freePort(t)
-	e.URL, e.Admin = "http://"+address, "http://"+admin
-	file := edgeFile(e, []string{standIn(t)}, "")
-	file = strings.Replace(file, "listen: 127.0.0.1:0\n", "listen: "+address+"\n", 1)
-	file = strings.Replace(file, `admin: {listen: "127.0.0.1:0"}`, `admin: {listen: "`+admin+`"}`, 1)
-	path = filepath.Join(t.TempDir(), "sluice.yaml")
-	writeFile(t, path, file)
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
+	p, path = runProcess(t, e, edgeFile(e, []string{standIn(t)}, ""), w)
+	p.stderr = r
+	t.Cleanup(func() { _ = r.Close() })
+	eventually(t, "the process answers", func() bool { return p.reads(t) })
+	return p, path
+}
+
+// runProcess serves a file in a process of its own, on ports that it puts into it,
+// and takes the process' end of its log. It does not wait for the process.
+func runProcess(t *testing.T, e *edge, file string, log *os.File) (p *process, path string) {
+	t.Helper()
+	address, admin := freePort(t), freePort(t)
+	e.URL, e.Admin = "http://"+address, "http://"+admin
+	file = strings.Replace(file, "listen: 127.0.0.1:0\n", "listen: "+address+"\n", 1)
+	file = strings.Replace(file, `admin: {listen: "127.0.0.1:0"}`, `admin: {listen: "`+admin+`"}`, 1)
+	path = filepath.Join(t.TempDir(), "sluice.yaml")
+	writeFile(t, path, file)
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), os.Args[0], "serve", "--config", path)
 	cmd.Env = append(os.Environ(), asProgram+"=1")
-	cmd.Stderr = w
+	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	_ = w.Close()
-	p = &process{edge: e, cmd: cmd, stderr: r, exited: make(chan error, 1)}
+	_ = log.Close()
+	p = &process{edge: e, cmd: cmd, exited: make(chan error, 1)}
 	go func() { p.exited <- cmd.Wait() }()
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = r.Close()
-	})
-	eventually(t, "the process answers", func() bool { return p.reads(t) })
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	return p, path
 }
 

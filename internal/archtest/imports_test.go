@@ -66,7 +66,8 @@ func layers() map[string]rule {
 		"tools/testrun":     {},
 		// Load from outside: a peer is driven by the same code, so none of ours is known,
 		// but for what starts the real parts and what is measured apart.
-		"bench/...": {imports: []string{"bench/...", "internal/ursulatest/...", "gateway/upstream"}, tests: []string{"cmd/sluice"}},
+		"bench/...":    {imports: []string{"bench/...", "internal/ursulatest/...", "gateway/upstream"}, tests: []string{"cmd/sluice"}},
+		"bench/limits": {tests: []string{"ratelimit", "internal/redistest", "internal/ursulatest/..."}},
 	}
 }
 

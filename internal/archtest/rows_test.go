@@ -161,7 +161,7 @@ func TestRowFaults(t *testing.T) {
 				"gateway/upstream/a_test.go": {Data: []byte(tc.tests)},
 				"gateway/a.go":               {Data: []byte("// L1 facts L2")},
 				"ratelimit/a_test.go":        {Data: []byte("package ratelimit")},
-			"cmd/sluice/a_test.go":       {Data: []byte("package main")},
+				"cmd/sluice/a_test.go":       {Data: []byte("package main")},
 				rowsPage:                     {Data: []byte(head + tc.list)},
 			}, groups)
 			if err != nil {

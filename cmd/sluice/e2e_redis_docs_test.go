@@ -1,0 +1,98 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"sluice/config"
+	"sluice/internal/redistest"
+)
+
+const operationsPage = "../../docs/operations.md"
+
+// Every redis section that docs/operations.md prints is one that check takes.
+func TestPrintedRedisSections(t *testing.T) {
+	blocks := regexp.MustCompile("(?s)```yaml\n(redis:.*?)```").FindAllStringSubmatch(readFile(t, operationsPage), -1)
+	modes := map[string]bool{}
+	for _, block := range blocks {
+		c, err := config.Parse("f", []byte("origin: https://a.example\nursula: {nodes: [\"http://a.example:1\"]}\n"+block[1]), config.Options{
+			Grammar: grammar(), Env: func(string) (string, bool) {
+				return "redis://user:password@10.0.0.9:26379?sentinel_password=secret", true
+			},
+		})
+		if err != nil {
+			t.Errorf("%s\n%v", block[1], err)
+			continue
+		}
+		modes[c.Redis.MasterName+c.Redis.Mode] = true
+	}
+	if len(modes) != 3 {
+		t.Errorf("the page has %v, want a single server, Sentinel and a Cluster", modes)
+	}
+}
+
+// The user that docs/operations.md has an operator make may do all that is asked of
+// Redis, on a single server and in a Cluster, and is refused nothing.
+func TestPrintedRedisUserSuffices(t *testing.T) {
+	line := regexp.MustCompile(`(?m)^ACL SETUSER .*$`).FindString(readFile(t, operationsPage))
+	words := strings.Fields(strings.Replace(line, ">PASSWORD", ">secret", 1))
+	if len(words) < 10 {
+		t.Fatalf("the page has %q", line)
+	}
+	type redis struct {
+		servers  []*redistest.Server
+		section  string
+		replicas int
+	}
+	one := redistest.Start(t)
+	user := fmt.Sprintf("url: redis://%s:secret@", words[2])
+	tests := map[string]redis{"single": {[]*redistest.Server{one}, user + one.Addr, 1}}
+	if soak() {
+		c := redistest.StartCluster(t)
+		addrs := c.Addrs()
+		tests["single, two replicas"] = redis{[]*redistest.Server{one}, user + one.Addr, 2}
+		tests["cluster"] = redis{c.Nodes, fmt.Sprintf(`%s%s, mode: cluster, addrs: ["%s"]`, user, addrs[0], strings.Join(addrs[1:], `", "`)), 2}
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			command := make([]any, len(words))
+			for i, word := range words {
+				command[i] = word
+			}
+			for _, server := range tc.servers {
+				if err := server.Client(t).Do(t.Context(), command...).Err(); err != nil {
+					t.Fatalf("%s: %v", line, err)
+				}
+			}
+			a := newPayer(t, "requests_per_second: 1000, burst: 1000, open_tails: 2")
+			all := startReplicas(t, tc.replicas, replicaFile([]string{standIn(t)}, tc.section, a))
+			c := loadClient(t)
+			for _, r := range all {
+				for _, kind := range []string{"read", "read", "tail", "upload"} {
+					if o := r.try(c, a, kind); !o.ok() {
+						t.Error(o)
+					}
+				}
+			}
+			fill(t, all, c, a, 2)
+			full(t, all, c, a)
+			for _, server := range tc.servers {
+				refused, err := server.Client(t).Do(t.Context(), "ACL", "LOG").Slice()
+				if err != nil || len(refused) != 0 {
+					t.Errorf("refused: %v, %v", refused, err)
+				}
+			}
+			for _, r := range all {
+				if r.gauge(t, "sluice_redis_degraded") != 0 || r.lines(t, saysLost) != 0 {
+					t.Error("the replica does without Redis")
+				}
+				if err := r.ends(t, syscall.SIGTERM); err != nil {
+					t.Errorf("exit: %v", err)
+				}
+			}
+		})
+	}
+}
