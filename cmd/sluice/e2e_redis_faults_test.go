@@ -89,7 +89,7 @@ func startMixedLoad(t *testing.T, r *replica, a payer) *mixedLoad {
 	c := loadClient(t)
 	go func() {
 		var mu sync.Mutex
-		var all []outcome
+		all := make([]outcome, 0, 1<<10)
 		var wait sync.WaitGroup
 		for kind, perSecond := range map[string]float64{"read": 177, "tail": 20, "upload": 3} {
 			wait.Go(func() {
@@ -147,7 +147,7 @@ func TestRedisFaultsUnderLoad(t *testing.T) {
 	})
 	t.Run("Cluster", func(t *testing.T) {
 		c := redistest.StartCluster(t)
-		var faults []redisFault
+		faults := make([]redisFault, 0, len(c.Nodes))
 		for i, node := range c.Nodes {
 			faults = append(faults, redisFault{
 				name: fmt.Sprint("master ", i, " stopped"), begin: func(*testing.T) { node.Kill() }, end: func(t *testing.T) { t.Helper(); node.Restart(t) },
@@ -310,7 +310,7 @@ func TestRedisFaultsAtStart(t *testing.T) {
 			r := startReplica(t, replicaFile(node, "url: redis://"+address, a))
 			r.awaitReady(t)
 			c := loadClient(t)
-			var all []outcome
+			all := make([]outcome, 0, 60)
 			for range 20 {
 				for _, kind := range []string{"read", "tail", "upload"} {
 					o := r.try(c, a, kind)

@@ -44,7 +44,7 @@ func TestReplicasShareLimits(t *testing.T) {
 	t.Run("tails in a race", func(t *testing.T) { racingTails(t, all, client, racing) })
 	t.Run("uploads", func(t *testing.T) { sharedUploads(t, all, client, sending) })
 	t.Run("tails over a flush", func(t *testing.T) { flushedTails(t, all, client, holding) })
-	t.Run("the end of replicas", func(t *testing.T) { endOfReplicas(t, all, client, holding) })
+	t.Run("the end of replicas", func(t *testing.T) { endOfReplicas(t, all, holding) })
 }
 
 // The trial: an account at 200 a second that is offered 600 unevenly has its
@@ -292,7 +292,7 @@ func flushedTails(t *testing.T, all []*replica, client *redis.Client, a payer) {
 
 // L14, with Redis: a replica that is told to stop gives its slots back as it goes,
 // with tails open; one that is killed leaves them for 15 s at the most.
-func endOfReplicas(t *testing.T, all []*replica, client *redis.Client, a payer) {
+func endOfReplicas(t *testing.T, all []*replica, a payer) {
 	c := loadClient(t)
 	fill(t, all, c, a, 6)
 	full(t, all, c, a)

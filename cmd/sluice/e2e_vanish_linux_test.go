@@ -49,7 +49,7 @@ func (v *vanishing) vanish(t *testing.T) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	nothing := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: 0}}
-	program := unix.SockFprog{Len: uint16(len(nothing)), Filter: &nothing[0]}
+	program := unix.SockFprog{Len: 1, Filter: &nothing[0]}
 	for _, conn := range v.conns {
 		raw, err := conn.SyscallConn()
 		if err != nil {
@@ -180,6 +180,7 @@ func (v *vanishing) openTails(t *testing.T, e *edge, n int) {
 			c = h2
 		}
 		res := e.open(t.Context(), t, c, e.Key, http.MethodGet, e.path("json")+"?offset=now&live=sse", nil)
+		t.Cleanup(func() { _ = res.Body.Close() })
 		if res.StatusCode != http.StatusOK {
 			t.Fatalf("tail %d: %d", i, res.StatusCode)
 		}

@@ -77,7 +77,7 @@ func TestClosedLimitsAreRemarkedOn(t *testing.T) {
 			got = append(got, w.Path)
 		}
 	}
-	var want []string
+	want := make([]string, 0, 12)
 	for _, at := range []string{"limits.default.", "accounts[0].limits."} {
 		for _, key := range []string{"requests_per_second", "burst", "open_tails", "uploads", "upload_bytes", "request_bytes"} {
 			want = append(want, at+key)
