@@ -126,7 +126,7 @@ func (c *chain) guard(s *Scope, r *http.Request) {
 		s.end = endCredential
 	case isAbort(p) && s.answer.stalled:
 		s.end = endStalled
-	case isAbort(p) && r.Context().Err() != nil:
+	case isAbort(p) && (s.answer.gone || r.Context().Err() != nil):
 		s.end = endClientClosed
 	case isAbort(p):
 		s.end = endCut

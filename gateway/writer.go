@@ -22,6 +22,7 @@ type recorder struct {
 
 	stall   time.Duration // longest time that a write may take; 0 = any
 	stalled bool          // one has taken longer
+	gone    bool          // one has failed otherwise: there is no client any more
 
 	mu  sync.Mutex // guards the deadline of writing
 	end time.Time  // of all writing; zero = none
@@ -91,7 +92,12 @@ func (w *recorder) writing() {
 // written takes the bound of a write off. Over HTTP/2 a deadline that passes resets
 // the stream, also where nothing is being written: a silent tail would be cut.
 func (w *recorder) written(err error) {
-	w.stalled = w.stalled || errors.Is(err, os.ErrDeadlineExceeded)
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		w.stalled = true
+	case err != nil:
+		w.gone = true
+	}
 	if w.stall > 0 && err == nil {
 		w.deadline(time.Time{})
 	}

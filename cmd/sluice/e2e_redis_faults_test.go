@@ -253,9 +253,41 @@ func (r *replica) endure(t *testing.T, a payer, f redisFault) {
 		want = 0
 	}
 	eventually(t, "the log tells of the change", func() bool { return r.lines(t, saysShared) >= before[1]+want })
-	if lost, shared := r.lines(t, saysLost)-before[0], r.lines(t, saysShared)-before[1]; lost != want || shared != want {
-		t.Errorf("the log has %d lines of the loss and %d of the return, want %d each", lost, shared, want)
+	if got := r.losses(t)[before[0]:]; len(got) < want || len(withoutSlow(got)) > want {
+		t.Errorf("the log tells of the losses %q, want %d", got, want)
 	}
+}
+
+// losses are the causes of all losses that the log tells of. Each is told of once, and
+// so is each return.
+func (r *replica) losses(t *testing.T) []string {
+	t.Helper()
+	var causes []string
+	lost := false
+	for i, entry := range r.entries(t) {
+		text, ok := entry["message"].(string)
+		switch {
+		case ok && strings.HasPrefix(text, "Redis is lost"):
+			if cause, ok := entry["error"].(string); ok && !lost {
+				causes = append(causes, cause)
+			} else {
+				t.Errorf("line %d tells of a loss again, or of no cause: %v", i, entry)
+			}
+			lost = true
+		case ok && strings.HasPrefix(text, "limits are counted over all replicas"):
+			if !lost && i > 3 { // not the first time
+				t.Errorf("line %d tells of a return again: %v", i, entry)
+			}
+			lost = false
+		}
+	}
+	return causes
+}
+
+// withoutSlow leaves out what a busy machine may add to any trial: a Redis that did
+// not answer in time.
+func withoutSlow(causes []string) []string {
+	return slices.DeleteFunc(slices.Clone(causes), func(c string) bool { return strings.Contains(c, "did not answer in time") })
 }
 
 // checkWaits wants no request to have waited for Redis for longer than it may. The
@@ -332,9 +364,9 @@ func TestRedisFaultsAtStart(t *testing.T) {
 			if o := r.try(c, a, "tail"); !o.ok() {
 				t.Errorf("with Redis: %v", o)
 			}
-			eventually(t, "the log tells", func() bool { return r.lines(t, saysShared) == 1 })
-			if got := r.lines(t, saysLost); got != 1 {
-				t.Errorf("the log has %d lines of the loss, want 1", got)
+			eventually(t, "the log tells", func() bool { return r.lines(t, saysShared) >= 1 })
+			if got := r.losses(t); len(got) < 1 || len(withoutSlow(got)) > 1 {
+				t.Errorf("the log tells of the losses %q, want one", got)
 			}
 			r.checkLog(t)
 		})

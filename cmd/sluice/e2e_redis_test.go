@@ -146,54 +146,86 @@ func obedientClient(t *testing.T, all []*replica, a payer) {
 }
 
 // S16 over replicas: many clients open tails and close them at once, through three
-// processes, at a cap of 5: never are more of them open than that.
+// processes, at a cap of 5: never are more of them open than that. A machine so busy
+// that Redis does not answer in time is no trial of it: then it is made again.
 func racingTails(t *testing.T, all []*replica, client *redis.Client, a payer) {
-	const limit, clients = 5, 12
+	losses := func() (n int) {
+		for _, r := range all {
+			n += len(r.losses(t))
+		}
+		return n
+	}
+	const limit, tries = 5, 4
+	for range tries {
+		before := losses()
+		race := &tailRace{}
+		race.run(t, all, a)
+		eventually(t, "all slots are free", func() bool { return held(t, client, "tails", a.id) == 0 })
+		for _, r := range all {
+			eventually(t, "no tail is open", func() bool { return r.gauge(t, "sluice_open_tails") == 0 })
+		}
+		most, granted, refused := race.most.Load(), race.granted.Load(), race.refused.Load()
+		t.Logf("granted %d, refused %d, at most %d at one time", granted, refused, most)
+		if losses() != before {
+			t.Log("a replica did without Redis meanwhile")
+			continue
+		}
+		if most > limit || granted < limit || refused == 0 {
+			t.Errorf("granted %d, refused %d, at most %d at one time; want at most %d", granted, refused, most, limit)
+		}
+		return
+	}
+	t.Errorf("Redis was too slow in each of %d tries", tries)
+}
+
+// tailRace is many clients that open tails and close them at once.
+type tailRace struct{ open, most, granted, refused atomic.Int64 }
+
+func (race *tailRace) run(t *testing.T, all []*replica, a payer) {
+	t.Helper()
+	const clients = 12
 	attempts := 1000
 	if soak() {
 		attempts = 5000
 	}
-	var open, most, granted, refused, left atomic.Int64
-	left.Store(int64(attempts))
 	var wait sync.WaitGroup
 	for i := range clients {
 		c := loadClient(t)
 		wait.Go(func() {
-			for left.Add(-1) >= 0 {
-				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-				res, err := all[i%3].request(ctx, c, a, "tail")
-				switch {
-				case err != nil:
-					t.Error(err)
-				case res.StatusCode == http.StatusOK:
-					granted.Add(1)
-					// It is open from before this, and until after it is closed below.
-					now := open.Add(1)
-					for seen := most.Load(); now > seen && !most.CompareAndSwap(seen, now); seen = most.Load() {
-						continue
-					}
-					<-time.After(time.Duration(i) * time.Millisecond)
-					open.Add(-1)
-				case res.StatusCode == http.StatusTooManyRequests && res.Header.Get("Retry-After") == "1":
-					refused.Add(1)
-				default:
-					t.Errorf("status %d", res.StatusCode)
-				}
-				cancel()
-				if err == nil {
-					_ = res.Body.Close()
-				}
+			for range attempts / clients {
+				race.attempt(t, all[i%len(all)], c, a, time.Duration(i)*time.Millisecond)
 			}
 		})
 	}
 	wait.Wait()
-	if most.Load() > limit || granted.Load() < limit || refused.Load() == 0 {
-		t.Errorf("granted %d, refused %d, at most %d at one time; want at most %d", granted.Load(), refused.Load(), most.Load(), limit)
+}
+
+// attempt opens a tail and, where it is let in, holds it for a while.
+func (race *tailRace) attempt(t *testing.T, r *replica, c *http.Client, a payer, hold time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	res, err := r.request(ctx, c, a, "tail")
+	if err != nil {
+		t.Error(err)
+		return
 	}
-	t.Logf("granted %d, refused %d, at most %d at one time", granted.Load(), refused.Load(), most.Load())
-	eventually(t, "all slots are free", func() bool { return held(t, client, "tails", a.id) == 0 })
-	for _, r := range all {
-		eventually(t, "no tail is open", func() bool { return r.gauge(t, "sluice_open_tails") == 0 })
+	defer func() { _ = res.Body.Close() }()
+	switch {
+	case res.StatusCode == http.StatusOK:
+		race.granted.Add(1)
+		// It is open from before this, and until after it is closed.
+		now := race.open.Add(1)
+		for seen := race.most.Load(); now > seen && !race.most.CompareAndSwap(seen, now); seen = race.most.Load() {
+			continue
+		}
+		<-time.After(hold)
+		race.open.Add(-1)
+		cancel()
+	case res.StatusCode == http.StatusTooManyRequests && res.Header.Get("Retry-After") == "1":
+		race.refused.Add(1)
+	default:
+		t.Errorf("status %d", res.StatusCode)
 	}
 }
 
@@ -257,6 +289,7 @@ func fill(t *testing.T, all []*replica, c *http.Client, a payer, n int) []openTa
 func full(t *testing.T, all []*replica, c *http.Client, a payer) {
 	t.Helper()
 	for i, r := range all {
+		eventually(t, "the replica shares", func() bool { return r.gauge(t, "sluice_redis_degraded") == 0 })
 		if o := r.try(c, a, "tail"); o.code != "LIVE_READS_EXHAUSTED" {
 			t.Errorf("one tail more, at replica %d: %v", i, o)
 		}
