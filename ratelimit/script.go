@@ -44,8 +44,7 @@ func run(ctx context.Context, client redis.UniversalClient, s *redis.Script, cal
 	for i, c := range calls {
 		cmds[i] = s.EvalSha(ctx, pipe, c.keys, c.args...)
 	}
-	// Each command has its own error, which is looked at below.
-	_, _ = pipe.Exec(ctx)
+	execute(ctx, pipe, cmds)
 	var unknown []int
 	for i, cmd := range cmds {
 		if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
@@ -57,7 +56,7 @@ func run(ctx context.Context, client redis.UniversalClient, s *redis.Script, cal
 		for _, i := range unknown {
 			cmds[i] = s.Eval(ctx, pipe, calls[i].keys, calls[i].args...)
 		}
-		_, _ = pipe.Exec(ctx)
+		execute(ctx, pipe, cmds)
 	}
 	answers := make([][]any, len(calls))
 	for i, cmd := range cmds {
@@ -68,6 +67,18 @@ func run(ctx context.Context, client redis.UniversalClient, s *redis.Script, cal
 		answers[i] = answer
 	}
 	return answers, nil
+}
+
+// execute sends the pipeline. Each command has its own error then, also where none was
+// sent because the connection was refused: the library says that of the whole only (a
+// wrong password, a database that there is not).
+func execute(ctx context.Context, pipe redis.Pipeliner, cmds []*redis.Cmd) {
+	_, err := pipe.Exec(ctx)
+	for _, cmd := range cmds {
+		if err != nil && cmd.Err() == nil && cmd.Val() == nil {
+			cmd.SetErr(err)
+		}
+	}
 }
 
 // whole reads an answer that consists of n whole numbers. Where Redis says

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net/http"
 	"regexp"
 	"strings"
 	"syscall"
@@ -92,6 +93,28 @@ func TestPrintedRedisUserSuffices(t *testing.T) {
 				if err := r.ends(t, syscall.SIGTERM); err != nil {
 					t.Errorf("exit: %v", err)
 				}
+			}
+		})
+	}
+}
+
+// What a Redis says that does not let the gateway in is in the log, and nothing of the
+// password: an operator has to see which of the two it is.
+func TestWhyRedisIsNotUsed(t *testing.T) {
+	server := redistest.Start(t)
+	if err := server.Client(t).Do(t.Context(), "ACL", "SETUSER", "sluice", "on", ">secret", "~sluice:*", "+@all", "-select").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct{ url, says string }{
+		"wrong password": {"redis://sluice:hunter2@" + server.Addr, "WRONGPASS"},
+		"no such right":  {"redis://sluice:secret@" + server.Addr + "/3", "NOPERM"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := &edge{Account: testAccount(t), Key: newTestKey(t), Reads: newTestKey(t)}
+			e.start(t, edgeFile(e, []string{standIn(t)}, fmt.Sprintf("redis: {url: %q}\n", tc.url)), nil)
+			want(t, e.do(t, http.MethodGet, e.path("json"), nil), http.StatusOK)
+			if log := e.Log.String(); strings.Count(log, saysLost) != 1 || !strings.Contains(log, tc.says) || strings.Contains(log, "hunter2") {
+				t.Errorf("want one line of the loss that says %s:\n%s", tc.says, log)
 			}
 		})
 	}
