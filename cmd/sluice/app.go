@@ -99,10 +99,6 @@ func newApp(o appOptions) (*App, error) {
 		return nil, err
 	}
 	a.budget = gateway.NewBodyBudget(int64(o.Config.Limits.BodyBudget))
-	if err = a.credentials(o.Config); err != nil {
-		a.Close()
-		return nil, err
-	}
 	if o.Lost == nil {
 		o.Lost = func() int64 { return 0 }
 	}
@@ -139,12 +135,9 @@ func (a *App) gauges(lost func() int64) error {
 // apply builds a chain of c and puts it in force. Whatever can fail is done
 // before anything is changed, so that no half of a configuration is ever live.
 func (a *App) apply(c *config.Config) error {
-	content, err := declared(c)
+	put, err := a.declare(c)
 	if err != nil {
 		return err
-	}
-	if _, err := memory.New(content); err != nil {
-		return err // which Replace would find, when it is too late
 	}
 	level, err := telemetry.ParseLevel(c.Log.Level)
 	if err != nil {
@@ -156,10 +149,10 @@ func (a *App) apply(c *config.Config) error {
 	if err := a.issuers.Set(issuersOf(c)); err != nil {
 		return err
 	}
-	// From here on nothing fails.
-	if err := a.directory.Replace(content); err != nil {
+	if err := put(); err != nil {
 		return err
 	}
+	// From here on nothing fails.
 	a.metrics.Nodes(nodesUp(a.pool.States()))
 	a.level.SetLevel(level)
 	if a.shared != nil {

@@ -15,12 +15,23 @@ import (
 	"sluice/ratelimit"
 )
 
-// credentials builds what tells who somebody is.
-func (a *App) credentials(c *config.Config) error {
+// declare reads what the file declares and changes nothing yet, but for the first
+// time, when there is nothing to change; put puts it in force. Its error is that of
+// the randomness.
+func (a *App) declare(c *config.Config) (put func() error, err error) {
 	content, err := declared(c)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	if a.directory == nil {
+		return func() error { return nil }, a.credentials(c, content)
+	}
+	p, err := memory.Prepare(content)
+	return func() error { return a.directory.Put(p) }, err
+}
+
+// credentials builds what tells who somebody is.
+func (a *App) credentials(c *config.Config, content memory.Content) (err error) {
 	if a.directory, err = memory.Open(memory.Options{Content: content, Now: time.Now, Random: rand.Reader}); err != nil {
 		return err
 	}

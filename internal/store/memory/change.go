@@ -18,12 +18,33 @@ import (
 // A declared signing key that is left out is void at once, as after a leak; one
 // that the directory made itself goes on to verify for tenant.CutoffKept.
 func (d *Directory) Replace(c Content) error {
-	next, err := read(c)
+	p, err := Prepare(c)
 	if err != nil {
 		return err
 	}
+	return d.Put(p)
+}
+
+// Prepared is a content that can be put in force. It is used once.
+type Prepared struct {
+	next    *snapshot
+	signing []tenant.SigningKey
+}
+
+// Prepare reads c and changes nothing: the part of Replace that may find a fault in
+// it. The error wraps ErrDuplicate or ErrForeign.
+func Prepare(c Content) (*Prepared, error) {
+	next, err := read(c)
+	if err != nil {
+		return nil, err
+	}
+	return &Prepared{next: next, signing: c.SigningKeys}, nil
+}
+
+// Put is the rest of Replace. The error is that of the randomness.
+func (d *Directory) Put(p *Prepared) error {
 	return d.change(func(prev *snapshot, now time.Time) (*snapshot, error) {
-		return next, d.setSigning(next, prev, c.SigningKeys, now)
+		return p.next, d.setSigning(p.next, prev, p.signing, now)
 	})
 }
 
