@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -212,35 +211,13 @@ func BenchmarkPass(b *testing.B) {
 	whole(r)
 	var sum time.Duration
 	n := 0
-	cpu, calls := busy(b, server)
+	cpu, calls := server.Used(b)
 	for b.Loop() {
 		sum += whole(r)
 		n++
 	}
-	cpuAfter, callsAfter := busy(b, server)
+	cpuAfter, callsAfter := server.Used(b)
 	b.ReportMetric(sum.Seconds()*1e3/float64(n), "ms/pass")
 	b.ReportMetric((cpuAfter-cpu).Seconds()*1e3/float64(callsAfter-calls), "redis-ms/call")
 	b.ReportMetric(0, "ns/op")
-}
-
-// busy is the processor time that Redis has used for its commands, and how many calls
-// of scripts there were.
-func busy(b *testing.B, server *redistest.Server) (cpu time.Duration, calls int) {
-	b.Helper()
-	info, err := server.Client(b).InfoMap(b.Context(), "cpu", "commandstats").Result()
-	if err != nil {
-		b.Fatal(err)
-	}
-	for _, name := range []string{"used_cpu_user_main_thread", "used_cpu_sys_main_thread"} {
-		seconds, err := strconv.ParseFloat(info["CPU"][name], 64)
-		if err != nil {
-			b.Fatal(err)
-		}
-		cpu += time.Duration(seconds * float64(time.Second))
-	}
-	text, _, _ := strings.Cut(strings.TrimPrefix(info["Commandstats"]["cmdstat_evalsha"], "calls="), ",")
-	if calls, err = strconv.Atoi(text); err != nil {
-		b.Fatal(err)
-	}
-	return cpu, calls
 }

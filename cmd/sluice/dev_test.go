@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/internal/realpart"
 	"sluice/internal/ursulatest/realursula"
 )
 
@@ -41,7 +42,7 @@ func needCommand(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
 		if _, err := exec.LookPath(name); err != nil {
-			realursula.Missing(t, name, "install it with the system's package manager")
+			realpart.Missing(t, name, "install it with the system's package manager")
 		}
 	}
 }

@@ -9,21 +9,17 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"sync"
-	"syscall"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"sluice/internal/realpart"
 )
 
-// Environment variables of this package.
-const (
-	// EnvBinary names the binary to run, before PATH is looked at.
-	EnvBinary = "SLUICE_REDIS_BIN"
-	// EnvRequire set to 1 makes a missing binary fail the test instead of skipping it.
-	EnvRequire = "SLUICE_REQUIRE_PARTS"
-)
+// EnvBinary names the binary to run, before PATH is looked at.
+const EnvBinary = "SLUICE_REDIS_BIN"
 
 const (
 	// readyWithin bounds how long a server, a failover or a Cluster may take.
@@ -44,32 +40,18 @@ func Binary(tb testing.TB) string {
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
-		Missing(tb, "redis-server", err.Error()+"; the package redis-server of Debian has it, or name a binary in "+EnvBinary)
+		realpart.Missing(tb, "redis-server", err.Error()+"; the package redis-server of Debian has it, or name a binary in "+EnvBinary)
 	}
 	return path
 }
 
-// Missing ends a test that cannot run without a real part: it skips it loudly,
-// or fails it where SLUICE_REQUIRE_PARTS=1.
-func Missing(tb testing.TB, part, how string) {
-	tb.Helper()
-	text := "PART MISSING: " + part + " is not here (" + how + "). This test did not run."
-	if os.Getenv(EnvRequire) == "1" {
-		tb.Fatal(text)
-	}
-	tb.Skip(text)
-}
-
 // Server is one running redis-server. Its methods are safe for concurrent use.
 type Server struct {
+	realpart.Process
 	Addr string // host:port
 
 	bin, dir string
 	args     []string
-
-	mu   sync.Mutex
-	cmd  *exec.Cmd
-	done chan struct{} // closed when the process ended and was reaped
 }
 
 // Start runs a single server that keeps everything in memory, and ends it with the
@@ -109,54 +91,16 @@ func (s *Server) start(tb testing.TB) {
 	tb.Cleanup(func() {
 		s.Kill()
 		if tb.Failed() {
-			tb.Logf("log of redis-server at %s:\n%s", s.Addr, s.tailOfLog())
+			tb.Logf("log of redis-server at %s:\n%s", s.Addr, realpart.Tail(filepath.Join(s.dir, "redis.log"), maxLog))
 		}
 	})
 	s.AwaitReady(tb)
 }
 
 func (s *Server) spawn() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	// The process is ended by Kill, not by a context.
-	cmd := exec.Command(s.bin, s.args...) //nolint:gosec,noctx // a binary of the rig, with a life of its own
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	done := make(chan struct{})
-	s.cmd, s.done = cmd, done
-	go func() {
-		defer close(done)
-		_ = cmd.Wait() // how it ended is in its log
-	}()
-	return nil
+	return s.Run(exec.Command(s.bin, s.args...)) //nolint:gosec,noctx // a binary of the rig, with a life of its own
 }
-
-func (s *Server) tailOfLog() string {
-	raw, err := os.ReadFile(filepath.Join(s.dir, "redis.log"))
-	if err != nil {
-		return err.Error()
-	}
-	return string(raw[max(0, len(raw)-maxLog):])
-}
-
-// Kill ends the process at once (SIGKILL) and waits for it. Further calls do
-// nothing.
-func (s *Server) Kill() {
-	_ = s.signal(syscall.SIGKILL)
-	s.mu.Lock()
-	done := s.done
-	s.mu.Unlock()
-	if done != nil {
-		<-done
-	}
-}
-
-// Pause freezes the process (SIGSTOP): its connections stand, nothing answers.
-func (s *Server) Pause() error { return s.signal(syscall.SIGSTOP) }
-
-// Cont thaws a frozen process (SIGCONT).
-func (s *Server) Cont() error { return s.signal(syscall.SIGCONT) }
 
 // Restart ends the server, if it runs, and runs it again on the same port, with
 // what it had written down.
@@ -167,20 +111,6 @@ func (s *Server) Restart(tb testing.TB) {
 		tb.Fatalf("restart redis-server: %v", err)
 	}
 	s.AwaitReady(tb)
-}
-
-func (s *Server) signal(sig syscall.Signal) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.done == nil {
-		return os.ErrProcessDone
-	}
-	select {
-	case <-s.done:
-		return os.ErrProcessDone // the pid may be another's by now
-	default:
-		return s.cmd.Process.Signal(sig)
-	}
 }
 
 // AwaitReady returns once the server answers.
@@ -196,6 +126,28 @@ func (s *Server) Client(tb testing.TB) *redis.Client {
 	client := redis.NewClient(&redis.Options{Addr: s.Addr, DisableIdentity: true, Protocol: 2, DialerRetries: 1})
 	tb.Cleanup(func() { _ = client.Close() })
 	return client
+}
+
+// Used is the processor time that Redis has used for its commands, and how many calls
+// of scripts there were.
+func (s *Server) Used(tb testing.TB) (cpu time.Duration, calls int) {
+	tb.Helper()
+	info, err := s.Client(tb).InfoMap(context.Background(), "cpu", "commandstats").Result()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, name := range []string{"used_cpu_user_main_thread", "used_cpu_sys_main_thread"} {
+		seconds, err := strconv.ParseFloat(info["CPU"][name], 64)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		cpu += time.Duration(seconds * float64(time.Second))
+	}
+	text, _, _ := strings.Cut(strings.TrimPrefix(info["Commandstats"]["cmdstat_evalsha"], "calls="), ",")
+	if calls, err = strconv.Atoi(text); err != nil {
+		tb.Fatal(err)
+	}
+	return cpu, calls
 }
 
 // poll tries until nil; it fails the test after readyWithin.

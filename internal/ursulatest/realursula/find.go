@@ -8,18 +8,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"sluice/internal/realpart"
 )
 
 // Version is the Ursula release the gateway is built against.
 const Version = "0.11.5"
 
-// Environment variables of this package.
-const (
-	// EnvBinary names the binary to run, before PATH and the cache are looked at.
-	EnvBinary = "SLUICE_URSULA_BIN"
-	// EnvRequire set to 1 makes a missing binary fail the test instead of skipping it.
-	EnvRequire = "SLUICE_REQUIRE_PARTS"
-)
+// EnvBinary names the binary to run, before PATH and the cache are looked at.
+const EnvBinary = "SLUICE_URSULA_BIN"
 
 // Binary returns the path of an Ursula binary that runs and is of Version. When
 // there is none it skips the test and says how to get one, or fails it where
@@ -30,20 +27,9 @@ func Binary(tb testing.TB) string {
 	if problem == "" {
 		return path
 	}
-	Missing(tb, "the real Ursula "+Version, problem+"; `make ursula` installs it (about 15 minutes, once), "+
+	realpart.Missing(tb, "the real Ursula "+Version, problem+"; `make ursula` installs it (about 15 minutes, once), "+
 		"or name a binary in "+EnvBinary)
 	return ""
-}
-
-// Missing ends a test that cannot run without a real part: it skips it loudly,
-// or fails it where SLUICE_REQUIRE_PARTS=1.
-func Missing(tb testing.TB, part, how string) {
-	tb.Helper()
-	text := "PART MISSING: " + part + " is not here (" + how + "). This test did not run."
-	if os.Getenv(EnvRequire) == "1" {
-		tb.Fatal(text)
-	}
-	tb.Skip(text)
 }
 
 // locate finds the binary; problem says why there is none. A binary that is

@@ -10,10 +10,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
+
+	"sluice/internal/realpart"
 )
 
 // readyWithin bounds how long a node may take until it serves.
@@ -22,8 +22,10 @@ const readyWithin = 30 * time.Second
 // maxLog bounds the log of a node that a failed test shows, in bytes.
 const maxLog = 64 << 10
 
-// Server is one running node. Its methods are safe for concurrent use.
+// Server is one running node. Its methods are safe for concurrent use. Stop takes up
+// to 20 s, while the node hands over, drains and refuses connections (facts §12).
 type Server struct {
+	realpart.Process
 	URL       string // client port, without a trailing slash
 	AdminURL  string // admin port
 	ClusterID string
@@ -32,10 +34,6 @@ type Server struct {
 	bin, dir string
 	args     []string
 	log      string
-
-	mu   sync.Mutex
-	cmd  *exec.Cmd
-	done chan struct{} // closed when the process ended and was reaped
 }
 
 // Start runs a single node that keeps everything in memory, without Raft and
@@ -127,7 +125,7 @@ func (s *Server) run(tb testing.TB) {
 	}
 	tb.Cleanup(func() {
 		if tb.Failed() {
-			tb.Logf("log of node %d at %s:\n%s", s.NodeID, s.URL, s.tailOfLog())
+			tb.Logf("log of node %d at %s:\n%s", s.NodeID, s.URL, realpart.Tail(s.log, maxLog))
 		}
 		s.Kill()
 	})
@@ -143,47 +141,8 @@ func (s *Server) spawn() error {
 	cmd := exec.CommandContext(context.Background(), s.bin, s.args...) //nolint:gosec // the developer names the binary
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, out, out
 	cmd.Env = append(os.Environ(), "NO_COLOR=1")
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	done := make(chan struct{})
-	s.mu.Lock()
-	s.cmd, s.done = cmd, done
-	s.mu.Unlock()
-	go func() {
-		defer close(done)
-		_ = cmd.Wait() // how it ended is in its log
-	}()
-	return nil
+	return s.Run(cmd)
 }
-
-func (s *Server) tailOfLog() string {
-	raw, err := os.ReadFile(s.log)
-	if err != nil {
-		return err.Error()
-	}
-	return string(raw[max(0, len(raw)-maxLog):])
-}
-
-// Kill ends the process at once (SIGKILL) and waits for it. Further calls do
-// nothing.
-func (s *Server) Kill() {
-	_ = s.signal(syscall.SIGKILL)
-	s.wait()
-}
-
-// Stop asks the process to end (SIGTERM) and waits for it: up to 20 s, while it
-// hands over, drains and refuses connections (facts §12).
-func (s *Server) Stop() {
-	_ = s.signal(syscall.SIGTERM)
-	s.wait()
-}
-
-// Pause freezes the process (SIGSTOP): its connections stand, nothing answers.
-func (s *Server) Pause() error { return s.signal(syscall.SIGSTOP) }
-
-// Cont thaws a frozen process (SIGCONT).
-func (s *Server) Cont() error { return s.signal(syscall.SIGCONT) }
 
 // Restart runs the node again, on the same ports and data, after Kill or Stop.
 func (s *Server) Restart(tb testing.TB) {
@@ -195,33 +154,13 @@ func (s *Server) Restart(tb testing.TB) {
 	s.awaitReady(tb)
 }
 
-func (s *Server) signal(sig syscall.Signal) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	select {
-	case <-s.done:
-		return os.ErrProcessDone // the pid may be another's by now
-	default:
-		return s.cmd.Process.Signal(sig)
-	}
-}
-
-func (s *Server) wait() {
-	s.mu.Lock()
-	done := s.done
-	s.mu.Unlock()
-	<-done
-}
-
 func (s *Server) awaitReady(tb testing.TB) {
 	tb.Helper()
-	s.mu.Lock()
-	done := s.done
-	s.mu.Unlock()
+	done := s.Done()
 	err := poll(tb.Context(), readyWithin, func(ctx context.Context) error {
 		select {
 		case <-done:
-			return fmt.Errorf("%w:\n%s", errEnded, s.tailOfLog())
+			return fmt.Errorf("%w:\n%s", errEnded, realpart.Tail(s.log, maxLog))
 		default:
 		}
 		return expect(ctx, http.MethodGet, s.URL+"/__ursula/ready", http.StatusOK)
