@@ -10,11 +10,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/internal/bubble"
 	"sluice/internal/tenant"
 )
 
@@ -57,7 +57,7 @@ func newIDPRig(t *testing.T, o IssuerOptions, keys ...otherKey) *idpRig {
 	r.set(t, o)
 	r.Authenticator = New(Options{Directory: r.directory.directory, Now: time.Now, Origin: rigOrigin, Issuers: r.issuers})
 	r.x = NewExchanger(ExchangeOptions{Authenticator: r.Authenticator})
-	synctest.Wait()
+	bubble.Wait()
 	return r
 }
 
@@ -66,7 +66,7 @@ func (r *idpRig) set(t *testing.T, list ...IssuerOptions) {
 	if err := r.issuers.Set(list); err != nil {
 		t.Fatal(err)
 	}
-	synctest.Wait()
+	bubble.Wait()
 }
 
 func (r *idpRig) use(t *testing.T, token string) (*Principal, error) {
@@ -100,7 +100,7 @@ func (r *idpRig) lastFailure() error {
 func TestJ1OtherIssuersToken(t *testing.T) {
 	for _, alg := range []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384"} {
 		t.Run(alg, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				key := newOtherKey(t, "k1", alg)
 				r := newIDPRig(t, idpOptions(), key)
 				p, err := r.use(t, otherToken(t, key, time.Now()))
@@ -124,7 +124,7 @@ func TestJ1OtherIssuersToken(t *testing.T) {
 
 // J2, J3, A05: tokens of the issuer that are not for this gateway.
 func TestJ3OtherIssuersTokenRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		key := newOtherKey(t, "k1", "RS256")
 		r := newIDPRig(t, idpOptions(), key)
 		now := time.Now()
@@ -182,7 +182,7 @@ func TestJ3OtherIssuersTokenRefused(t *testing.T) {
 // J7: equal subjects of two issuers are two. One issuer's key signs nothing of
 // the other's.
 func TestJ7IssuersAreApart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		one, two := newOtherKey(t, "same", "ES256"), newOtherKey(t, "same", "ES256")
 		second := idpOptions()
 		second.Issuer, second.JWKSURL, second.Accounts = "https://two.example.com", "https://two.example.com/keys", []tenant.AccountID{"other"}
@@ -208,7 +208,7 @@ func TestJ7IssuersAreApart(t *testing.T) {
 
 // A02, for other issuers: the key says which algorithms it is for.
 func TestA02AlgorithmOfTheKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		rsaKey, ec := newOtherKey(t, "rsa", "RS256"), newOtherKey(t, "ec", "ES256")
 		fixed := newOtherKey(t, "fixed", "PS256")
 		fixed.public = fixed.public.with("alg", "RS256")
@@ -325,7 +325,7 @@ func TestJ5Discovery(t *testing.T) {
 		{"nothing there", nil, []string{oauth, oidc}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				key := newOtherKey(t, "k1", "ES256")
 				o := idpOptions()
 				o.JWKSURL = ""
@@ -350,7 +350,7 @@ func TestJ5Discovery(t *testing.T) {
 		})
 	}
 	t.Run("once an hour", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			o := idpOptions()
 			o.JWKSURL = ""
 			r := newIDPRig(t, idpOptions(), newOtherKey(t, "k1", "ES256"))
@@ -372,7 +372,7 @@ func TestJ5Discovery(t *testing.T) {
 
 // A key set that moved was asked for at its old place for ever.
 func TestDiscoveryOfAMovedKeySet(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const at, moved = "https://idp.example.com/.well-known/oauth-authorization-server/tenant-1", idpKeys + "/moved"
 		key := newOtherKey(t, "k1", "ES256")
 		o := idpOptions()
@@ -385,7 +385,7 @@ func TestDiscoveryOfAMovedKeySet(t *testing.T) {
 		r.idp.serve(moved, keysOK(t, fresh))
 		r.idp.serve(at, answer{status: http.StatusOK, body: `{"issuer":"` + idpName + `","jwks_uri":"` + moved + `"}`})
 		time.Sleep(refreshEvery + retryEvery)
-		synctest.Wait()
+		bubble.Wait()
 		if _, err := r.use(t, otherToken(t, fresh, time.Now())); err != nil {
 			t.Error(err)
 		}

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"sluice/internal/bubble"
 	"sluice/internal/tenant"
 )
 
@@ -54,7 +54,7 @@ func badAnswers(t *testing.T) map[string]answer {
 func TestA11IssuerInTrouble(t *testing.T) {
 	for name, bad := range badAnswers(t) {
 		t.Run("after a good set, "+name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				key, next := newOtherKey(t, "k1", "ES256"), newOtherKey(t, "k2", "ES256")
 				r := newIDPRig(t, idpOptions(), key)
 				r.idp.serve(idpKeys, bad)
@@ -84,7 +84,7 @@ func TestA11IssuerInTrouble(t *testing.T) {
 				}
 				r.idp.serve(idpKeys, keysOK(t, key, next))
 				time.Sleep(retryEvery + fetchTimeout)
-				synctest.Wait()
+				bubble.Wait()
 				if _, err := r.use(t, otherToken(t, next, time.Now())); err != nil {
 					t.Errorf("when it is back: %v", err)
 				}
@@ -94,7 +94,7 @@ func TestA11IssuerInTrouble(t *testing.T) {
 			})
 		})
 		t.Run("from the start, "+name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				key := newOtherKey(t, "k1", "ES256")
 				r := newIDPRig(t, idpOptions())
 				r.idp.serve(idpKeys, bad)
@@ -105,7 +105,7 @@ func TestA11IssuerInTrouble(t *testing.T) {
 					time.Sleep(time.Second)
 				}
 				// What is wrong by itself is wrong whatever the issuer does, and it is not asked.
-				synctest.Wait()
+				bubble.Wait()
 				hits := r.idp.hits()
 				if _, err := r.use(t, otherToken(t, key, time.Now(), "aud", "x")); !errors.Is(err, ErrTokenAudience) {
 					t.Errorf("another audience: %v", err)
@@ -126,7 +126,7 @@ func TestA11IssuerInTrouble(t *testing.T) {
 				}
 				r.idp.serve(idpKeys, keysOK(t, key))
 				time.Sleep(retryEvery + fetchTimeout)
-				synctest.Wait()
+				bubble.Wait()
 				if _, err := r.use(t, otherToken(t, key, time.Now())); err != nil {
 					t.Errorf("when it is back: %v", err)
 				}
@@ -138,7 +138,7 @@ func TestA11IssuerInTrouble(t *testing.T) {
 // J4: keys rotate. A key that the issuer publishes only when it signs with it is
 // known after one fetch, which the token itself causes.
 func TestJ4Rotation(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		old, fresh := newOtherKey(t, "k1", "ES256"), newOtherKey(t, "k2", "ES256")
 		r := newIDPRig(t, idpOptions(), old)
 		p, err := r.use(t, otherToken(t, old, time.Now()))
@@ -167,7 +167,7 @@ func TestJ4Rotation(t *testing.T) {
 // A key that its issuer took back dies here with the next refresh, for tokens
 // that had been seen too, and open tails are told.
 func TestRemovedKeyDies(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		old, fresh := newOtherKey(t, "k1", "ES256"), newOtherKey(t, "k2", "ES256")
 		r := newIDPRig(t, idpOptions(), old, fresh)
 		token := otherToken(t, old, time.Now())
@@ -183,7 +183,7 @@ func TestRemovedKeyDies(t *testing.T) {
 		}
 		r.idp.serve(idpKeys, keysOK(t, fresh))
 		time.Sleep(refreshEvery)
-		synctest.Wait()
+		bubble.Wait()
 		if r.changes() != 1 {
 			t.Errorf("%d announcements, want 1", r.changes())
 		}
@@ -211,7 +211,7 @@ func TestRemovedKeyDies(t *testing.T) {
 		}
 		r.idp.serve(idpKeys, keysOK(t, impostor))
 		time.Sleep(refreshEvery)
-		synctest.Wait()
+		bubble.Wait()
 		if _, err := r.use(t, seen); !errors.Is(err, ErrTokenSignature) {
 			t.Errorf("after its key was replaced: %v", err)
 		}
@@ -222,7 +222,7 @@ func TestRemovedKeyDies(t *testing.T) {
 // needed. There is one fetch each interval at most, and the new key is known
 // after the next one, though nobody but the flood asks.
 func TestFloodOfUnknownKeys(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		key, fresh := newOtherKey(t, "k1", "ES256"), newOtherKey(t, "k2", "ES256")
 		stranger := newOtherKey(t, "", "ES256")
 		r := newIDPRig(t, idpOptions(), key)
@@ -273,7 +273,7 @@ func TestFloodOfUnknownKeys(t *testing.T) {
 // A request whose key may be new asks once; the fetch is made at the end of the
 // interval though it is the only one.
 func TestScheduledFetch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		key, fresh := newOtherKey(t, "k1", "ES256"), newOtherKey(t, "k2", "ES256")
 		r := newIDPRig(t, idpOptions(), key)
 		r.idp.serve(idpKeys, keysOK(t, key, fresh))
@@ -284,7 +284,7 @@ func TestScheduledFetch(t *testing.T) {
 			t.Errorf("asked %d times within the interval", r.idp.hits())
 		}
 		time.Sleep(minInterval)
-		synctest.Wait()
+		bubble.Wait()
 		if r.idp.hits() != 2 {
 			t.Errorf("asked %d times, want 2", r.idp.hits())
 		}
@@ -302,7 +302,7 @@ func TestScheduledFetch(t *testing.T) {
 // Many that wait for one fetch make one; those over the bound do not wait, and
 // one that leaves takes nobody along.
 func TestWaitersShareOneFetch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		key, fresh, third := newOtherKey(t, "k1", "ES256"), newOtherKey(t, "k2", "ES256"), newOtherKey(t, "k3", "ES256")
 		r := newIDPRig(t, idpOptions(), key)
 		time.Sleep(minInterval)
@@ -320,12 +320,12 @@ func TestWaitersShareOneFetch(t *testing.T) {
 			}
 			group.Go(func() { _, errs[i] = r.Authenticate(ctx, bearer(token)) })
 			if i == 0 {
-				synctest.Wait()
+				bubble.Wait()
 			}
 		}
-		synctest.Wait()
+		bubble.Wait()
 		leave()
-		synctest.Wait()
+		bubble.Wait()
 		close(release)
 		group.Wait()
 		good := 0
@@ -366,7 +366,7 @@ func (r *idpRig) exchange(t *testing.T, subject string, pairs ...string) string 
 // A token of another issuer may be exchanged, for less and no longer, and its
 // children end with the issuer's right to name the account.
 func TestExchangeOfAnotherIssuersToken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		key := newOtherKey(t, "k1", "ES256")
 		r := newIDPRig(t, idpOptions(), key)
 		parent := otherToken(t, key, time.Now(), "exp", time.Now().Add(5*time.Minute).Unix())
@@ -435,7 +435,7 @@ func TestExchangeOfAnotherIssuersToken(t *testing.T) {
 // After a start while the issuer is down, children of its tokens cannot be told
 // good from bad.
 func TestChildOfAnIssuerWithoutKeys(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		key := newOtherKey(t, "k1", "ES256")
 		r := newIDPRig(t, idpOptions(), key)
 		child := r.exchange(t, otherToken(t, key, time.Now()))
@@ -448,7 +448,7 @@ func TestChildOfAnIssuerWithoutKeys(t *testing.T) {
 }
 
 func TestIssuersSet(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		key := newOtherKey(t, "k1", "ES256")
 		r := newIDPRig(t, idpOptions(), key)
 		own := idpOptions()
@@ -492,7 +492,7 @@ func TestIssuersSet(t *testing.T) {
 
 // The process must be able to end while the issuer hangs.
 func TestIssuersCloseDuringAFetch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newIDPRig(t, idpOptions())
 		r.set(t)
 		r.idp.serve(idpKeys, badAnswers(t)["hangs"])
@@ -503,7 +503,7 @@ func TestIssuersCloseDuringAFetch(t *testing.T) {
 			_, err := r.use(t, otherToken(t, key, time.Now()))
 			ended <- err
 		}()
-		synctest.Wait()
+		bubble.Wait()
 		failures := r.failures()
 		r.issuers.Close()
 		unavailable(t, <-ended)
@@ -527,7 +527,7 @@ func TestIssuersCloseDuringAFetch(t *testing.T) {
 // A request that joined a fetch begun before it came cannot be sure of what that
 // did not bring; the next fetch comes by itself.
 func TestJoinedFetchBringsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		key, fresh := newOtherKey(t, "k1", "ES256"), newOtherKey(t, "k2", "ES256")
 		r := newIDPRig(t, idpOptions(), key)
 		time.Sleep(minInterval)
@@ -543,7 +543,7 @@ func TestJoinedFetchBringsNothing(t *testing.T) {
 		go ask(newOtherKey(t, "k3", "ES256"))
 		time.Sleep(time.Second)
 		go ask(fresh)
-		synctest.Wait()
+		bubble.Wait()
 		r.idp.serve(idpKeys, keysOK(t, key, fresh))
 		close(release)
 		first, second := <-errs, <-errs
@@ -555,7 +555,7 @@ func TestJoinedFetchBringsNothing(t *testing.T) {
 		}
 		unavailable(t, second)
 		time.Sleep(minInterval)
-		synctest.Wait()
+		bubble.Wait()
 		if r.idp.hits() != 3 {
 			t.Errorf("%d fetches an interval later, want 3", r.idp.hits())
 		}

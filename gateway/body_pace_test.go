@@ -7,8 +7,9 @@ import (
 	"net/http"
 	"os"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"sluice/internal/bubble"
 )
 
 // timedBody is a body whose bytes come on a clock of the test's bubble, and whose
@@ -81,7 +82,7 @@ func TestPace(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				pace := Pace{}.withDefaults()
 				in := &pacedReader{
 					body: &tt.body, control: http.NewResponseController(&tt.body),
@@ -120,7 +121,7 @@ func TestDrainPace(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				pace := Pace{}.withDefaults()
 				in := &pacedReader{
 					body: &tt.body, control: http.NewResponseController(&tt.body),

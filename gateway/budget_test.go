@@ -6,8 +6,9 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"sluice/internal/bubble"
 )
 
 // tryResize resizes without waiting; in a bubble the wait costs nothing.
@@ -24,7 +25,7 @@ func tryResize(t testing.TB, r *reservation, n int64) bool {
 func TestBudgetAgainstAModel(t *testing.T) {
 	const total, headroom = 64 << 20, 8 << 20
 	for seed := range uint64(20) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test that can be repeated
 			b := NewBodyBudget(total)
 			held := make([]*reservation, 12)
@@ -142,7 +143,7 @@ func TestBudgetConcurrently(t *testing.T) {
 // Facts U5, U14: when large bodies have taken theirs, a small one uses the headroom; a
 // permit that grows out of small leaves it.
 func TestBudgetHeadroom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := NewBodyBudget(64 << 20)
 		big := &reservation{budget: b}
 		if !tryResize(t, big, 56<<20) {
@@ -184,7 +185,7 @@ func TestBudgetHeadroomSize(t *testing.T) {
 // U7, U8: a body waits for what another gives back; one whose client leaves gives
 // up its claim, and what it held already stays held until it is released.
 func TestBudgetWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := NewBodyBudget(64 << 20)
 		first, second, third := &reservation{budget: b}, &reservation{budget: b}, &reservation{budget: b}
 		if !tryResize(t, first, 40<<20) || !tryResize(t, second, 8<<20) {
@@ -193,14 +194,14 @@ func TestBudgetWaits(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		left := make(chan error, 1)
 		go func() { left <- second.resize(ctx, 30<<20) }()
-		synctest.Wait()
+		bubble.Wait()
 		leave()
 		if err := <-left; !errors.Is(err, context.Canceled) || second.held != 8<<20 || b.Used() != 48<<20 {
 			t.Errorf("after leaving: %v, %d held, %d used", err, second.held, b.Used())
 		}
 		waited := make(chan error, 1)
 		go func() { waited <- third.resize(t.Context(), 20<<20) }()
-		synctest.Wait()
+		bubble.Wait()
 		select {
 		case err := <-waited:
 			t.Fatalf("a third body did not wait: %v", err)

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"runtime"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"sluice/auth"
+	"sluice/internal/bubble"
 	"sluice/internal/refusal"
 )
 
@@ -33,7 +33,7 @@ func issuerRig(t *testing.T, provider *idp) (*rig, func(path, credential string)
 	if err := rg.Issuers.Set(idpOptions()); err != nil {
 		t.Fatal(err)
 	}
-	synctest.Wait()
+	bubble.Wait()
 	return rg, func(path, credential string) answer {
 		t.Helper()
 		return l.ask(t, rawGet("GET", path, "Authorization: Bearer "+credential))
@@ -46,7 +46,7 @@ func issuerRig(t *testing.T, provider *idp) (*rig, func(path, credential string)
 func TestIssuerOutage(t *testing.T) {
 	for name, outage := range outages() {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				provider := newIDP(t, "k1")
 				rg, ask := issuerRig(t, provider)
 				known := provider.token(t, "k1", "exp", time.Now().Add(24*time.Hour).Unix())
@@ -94,7 +94,7 @@ func TestIssuerOutage(t *testing.T) {
 // can, the gateway is not held up by it, and its tokens work as soon as it is there.
 // An exchange says so in OAuth's words.
 func TestIssuerDownAtTheStart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		provider := newIDP(t, "k1")
 		provider.fail(outages()["hangs"])
 		rg, _, l := newBubbleRig(t, rigOptions{issuers: &auth.IssuersOptions{Transport: provider, Now: time.Now}})
@@ -128,7 +128,7 @@ func TestIssuerDownAtTheStart(t *testing.T) {
 // A11, A13: invented key ids made a gateway ask its issuer with each request. 2,000
 // of them, over a minute: one fetch in ten seconds; and known tokens go on at once.
 func TestInventedKeysTroubleNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		provider := newIDP(t, "k1")
 		_, ask := issuerRig(t, provider)
 		known := provider.token(t, "k1")
@@ -159,7 +159,7 @@ func TestInventedKeysTroubleNobody(t *testing.T) {
 // A11: a key set of 100 MiB was read whole, by each request that wanted a key. What
 // is read of it is bounded, whoever asks.
 func TestGiantKeySetCostsLittle(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		provider := newIDP(t, "k1")
 		_, ask := issuerRig(t, provider)
 		provider.fail(outages()["100 MiB"])

@@ -12,13 +12,13 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
 
 	"sluice/gateway/upstream"
+	"sluice/internal/bubble"
 	"sluice/internal/tenant"
 	"sluice/ratelimit"
 )
@@ -42,7 +42,7 @@ func askOn(t *testing.T, conn net.Conn, in *bufio.Reader, request string) answer
 func TestObedientClientIsAdmitted(t *testing.T) {
 	for _, rate := range []ratelimit.Rate{{PerSecond: 1, Burst: 1}, {PerSecond: 1, Burst: 100}, {PerSecond: 3, Burst: 2}, {PerSecond: 7, Burst: 1}, {PerSecond: 50, Burst: 100}, {PerSecond: 999, Burst: 10}} {
 		t.Run(fmt.Sprint(rate), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				rg, _, l := newBubbleRig(t, rigOptions{limits: func(l *tenant.Limits) { l.RequestsPerSecond, l.Burst = rate.PerSecond, rate.Burst }})
 				conn := l.dial()
 				defer func() { _ = conn.Close() }()

@@ -106,9 +106,7 @@ func TestBadTargets(t *testing.T) {
 	}
 	u.untouched(t)
 	for code, n := range counted {
-		if !rg.counts(t, fmt.Sprintf(`sluice_refusals_total{code="%s"} %d`, code, n)) {
-			t.Errorf("%s is not counted %d times", code, n)
-		}
+		rg.awaitCount(t, fmt.Sprintf(`sluice_refusals_total{code="%s"} %d`, code, n))
 	}
 }
 

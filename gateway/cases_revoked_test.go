@@ -5,9 +5,9 @@ import (
 	"net/http"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"sluice/internal/bubble"
 	"sluice/internal/store/memory"
 )
 
@@ -36,7 +36,7 @@ func TestLastAnswerAfterARevocation(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { lastAnswer(t, revoke) })
+			bubble.Test(t, func(t *testing.T) { lastAnswer(t, revoke) })
 		})
 	}
 }

@@ -133,9 +133,7 @@ func TestReaderThatStops(t *testing.T) {
 			if after.HeapAlloc > before.HeapAlloc+1<<20 {
 				t.Errorf("%d bytes more are held", after.HeapAlloc-before.HeapAlloc)
 			}
-			if !rg.counts(t, `sluice_answers_ended_total{end="stalled"} 1`) {
-				t.Errorf("not counted as stalled:\n%s", rg.exposition(t))
-			}
+			rg.awaitCount(t, `sluice_answers_ended_total{end="stalled"} 1`)
 			if err := peek(other.Body); !errors.Is(err, errStillOpen) {
 				t.Errorf("the other tail: %v", err)
 			}

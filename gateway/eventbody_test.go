@@ -10,8 +10,9 @@ import (
 	"sync"
 	"testing"
 	"testing/iotest"
-	"testing/synctest"
 	"time"
+
+	"sluice/internal/bubble"
 )
 
 // between says by the standard's own words, once more and in another way, whether
@@ -204,7 +205,7 @@ func pipeBody() (body *eventBody, node *io.PipeWriter, exchange context.Context,
 func TestEventBodyGivesUp(t *testing.T) {
 	for _, pieces := range []int{0, 1, 4} { // that come, one a second
 		t.Run(fmt.Sprint(pieces), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				body, node, exchange, bounds := pipeBody()
 				start := time.Now()
 				go func() {
@@ -214,7 +215,7 @@ func TestEventBodyGivesUp(t *testing.T) {
 						_, _ = io.WriteString(node, "b")
 					}
 				}()
-				synctest.Wait()
+				bubble.Wait()
 				readN(t, body, 7)
 				body.end([]byte(credentialExpired))
 				body.end([]byte("again"))
@@ -238,7 +239,7 @@ func TestEventBodyGivesUp(t *testing.T) {
 // another's: over HTTP/2 that took the process down. After Close, end touches
 // nothing; nor does what an earlier one left.
 func TestEventBodyLeavesTheClientAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		body, _, exchange, bounds := pipeBody()
 		if err := body.Close(); err != nil {
 			t.Fatal(err)

@@ -9,11 +9,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"sluice/auth"
 	"sluice/gateway/upstream"
+	"sluice/internal/bubble"
 	"sluice/internal/refusal"
 	"sluice/internal/store/memory"
 	"sluice/internal/tenant"
@@ -195,7 +195,7 @@ func (n oddNodes) Identity() (upstream.Identity, error) {
 func TestFaultWhileATailBegins(t *testing.T) {
 	for _, proto := range []string{"h1", "h2"} {
 		t.Run(proto, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				nodes := oddNodes{newLiveNodes(), func() { panic("broken part") }}
 				rg, _, l := bubbleTails(t, rigOptions{change: func(o *Options) { o.Upstream = nodes }})
 				got := <-follow(t.Context(), l.clients(t)[proto], liveURL, rg.Keys["full"])
@@ -224,7 +224,7 @@ func TestEndInTheMomentOfTheHead(t *testing.T) {
 	for _, query := range []string{"live=sse", "live=long-poll"} {
 		for _, proto := range []string{"h1", "h2"} {
 			t.Run(proto+" "+query, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
 					rg := (*rig)(nil)
 					nodes := endingNodes{newLiveNodes(), func() {
 						if err := rg.Directory.RevokeKey("acme/full"); err != nil {
@@ -238,6 +238,7 @@ func TestEndInTheMomentOfTheHead(t *testing.T) {
 					if got.status != http.StatusUnauthorized || (answer{Text: got.text}).code() != string(refusal.InvalidCredential) || got.err != nil {
 						t.Errorf("%d %q %v", got.status, got.text, got.err)
 					}
+					bubble.Wait()
 					if rg.Limits.OpenTails() != 0 || rg.known() != 0 {
 						t.Errorf("%d slots, %d known tails", rg.Limits.OpenTails(), rg.known())
 					}

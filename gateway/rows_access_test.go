@@ -8,9 +8,9 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"sluice/internal/bubble"
 	"sluice/internal/refusal"
 	"sluice/internal/tenant"
 )
@@ -215,7 +215,7 @@ func TestUnsureIsNotNo(t *testing.T) {
 // none; facts J3: expired is told apart, another audience and a missing client are
 // not; facts J6: scopes are words, however often they stand.
 func TestOtherIssuersTokens(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		provider := newIDP(t, "k1")
 		rg, ask := issuerRig(t, provider)
 		for _, tc := range []struct {
@@ -246,7 +246,7 @@ func TestOtherIssuersTokens(t *testing.T) {
 				t.Errorf("%s: challenge %q", tc.name, res.Header.Get("WWW-Authenticate"))
 			}
 		}
-		synctest.Wait()
+		bubble.Wait()
 		if line := rg.Log.requestLines(t)[0]; line["key_id"] != idpIssuer+"#app-1" {
 			t.Errorf("J1: the line names %v", line["key_id"])
 		}
@@ -257,7 +257,7 @@ func TestOtherIssuersTokens(t *testing.T) {
 // works from then on, the old one as long as it is published. Facts J7: two issuers'
 // equal subjects and clients are two: each has a rate of its own.
 func TestOtherIssuersKeys(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		provider := newIDP(t, "k1")
 		rg, ask := issuerRig(t, provider)
 		old := provider.token(t, "k1", "exp", time.Now().Add(time.Hour).Unix())
@@ -284,7 +284,7 @@ func TestOtherIssuersKeys(t *testing.T) {
 		if err := rg.Issuers.Set(append(idpOptions(), second)); err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait()
+		bubble.Wait()
 		rg.Options.ExchangesPerSecond = 1 // two at once
 		rg.Gateway.Swap(rg.Options)
 		statuses := map[string][]int{}

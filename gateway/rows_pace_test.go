@@ -12,10 +12,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"sluice/gateway/upstream"
+	"sluice/internal/bubble"
 )
 
 // pipeListener gives a server one end of pipes in memory, so that a whole
@@ -132,7 +132,7 @@ func TestBodiesOnTheContractsClock(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				rg, nodes, l := newBubbleRig(t, rigOptions{})
 				server, client := net.Pipe()
 				l.conns <- addressed{server}
@@ -158,7 +158,7 @@ func TestBodiesOnTheContractsClock(t *testing.T) {
 				}
 				_ = client.Close()
 				<-sent
-				synctest.Wait()
+				bubble.Wait()
 				if stored := len(nodes.stored); (stored == 1) != (tt.status == 204) || stored > 1 {
 					t.Errorf("%d requests went to the nodes", stored)
 				}

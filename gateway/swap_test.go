@@ -7,8 +7,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 
+	"sluice/internal/bubble"
 	"sluice/internal/store/memory"
 	"sluice/internal/tenant"
 )
@@ -17,7 +17,7 @@ import (
 // directory; those that it allows do not notice. What befalls the old directory does
 // not matter any more.
 func TestSwapUnderTails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		rg, nodes, l := bubbleTails(t, rigOptions{})
 		c := l.clients(t)["h2"]
 		ctx, leave := context.WithCancel(t.Context())
@@ -45,7 +45,7 @@ func TestSwapUnderTails(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		synctest.Wait()
+		bubble.Wait()
 		if first.gone() || second.gone() {
 			t.Fatal("a swap that changes no right has ended a tail")
 		}
@@ -58,7 +58,7 @@ func TestSwapUnderTails(t *testing.T) {
 		if err := rg.Directory.RevokeKey("acme/full"); err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait()
+		bubble.Wait()
 		if first.gone() {
 			t.Error("a change of the old directory has ended a tail")
 		}
@@ -74,7 +74,7 @@ func TestSwapUnderTails(t *testing.T) {
 // Close ends the listening and no request; closed twice, and told of a change or
 // swapped afterwards, a gateway starts nothing more.
 func TestNothingIsHeardAfterClose(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		rg, nodes, l := bubbleTails(t, rigOptions{})
 		ctx, leave := context.WithCancel(t.Context())
 		tail := follow(ctx, l.clients(t)["h1"], liveURL, rg.Keys["read"])
@@ -82,7 +82,7 @@ func TestNothingIsHeardAfterClose(t *testing.T) {
 		rg.Gateway.Close()
 		rg.Gateway.Close()
 		rg.Gateway.Swap(rg.Options)
-		synctest.Wait()
+		bubble.Wait()
 		if err := rg.Directory.RevokeKey("acme/full"); err != nil {
 			t.Fatal(err)
 		}

@@ -176,9 +176,7 @@ func (rv revocation) run(t *testing.T) {
 	poll(t, "the node left by the victims", func() bool { return left.Load() == 2*tailsEach })
 	for i, rg := range rigs {
 		poll(t, "the slots", func() bool { return rg.Limits.OpenTails() == tailsEach/5 && rg.known() == tailsEach/5 })
-		poll(t, "the metric", func() bool {
-			return rg.counts(t, fmt.Sprintf(`sluice_answers_ended_total{end="credential"} %d`, sse/2))
-		})
+		rg.awaitCount(t, fmt.Sprintf(`sluice_answers_ended_total{end="credential"} %d`, sse/2))
 		for _, name := range rv.victims {
 			rv.checkRefused(t, "next request of "+name, <-follow(t.Context(), client(), rg.URL+rv.path+"?offset=-1", rg.Keys[name]))
 			rv.checkRefused(t, "next tail of "+name, <-follow(t.Context(), client(), rg.URL+rv.path+"?live=sse", rg.Keys[name]))

@@ -7,9 +7,9 @@ import (
 	"net/http"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"sluice/internal/bubble"
 	"sluice/internal/store/memory"
 	"sluice/internal/tenant"
 )
@@ -18,7 +18,7 @@ import (
 // expiry was moved ended its tails at the old one. What counts is the credential as
 // it stands then.
 func TestExpiryThatMoved(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		rg, nodes, l := bubbleTails(t, rigOptions{})
 		start := time.Now()
 		credential := expiring(t, rg, l, 30*time.Second)["key"]
@@ -66,7 +66,7 @@ func (d sealedDirectory) SigningKeys(ctx context.Context) ([]tenant.SigningKey, 
 func TestExpiryInAnOutage(t *testing.T) {
 	for _, kind := range []string{"key", "token"} {
 		t.Run(kind, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				var shut atomic.Bool
 				rg, nodes, l := bubbleTails(t, rigOptions{change: func(o *Options) {
 					sealed := sealedDirectory{o.Directory, &shut}
@@ -107,7 +107,7 @@ func TestExpiryInAnOutage(t *testing.T) {
 // Over HTTP/1.1 a connection whose tail has ended carries the next request, under
 // no deadline of the last.
 func TestConnectionGoesOnAfterATail(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		rg, nodes, l := bubbleTails(t, rigOptions{})
 		nodes.body = func() io.ReadCloser { return &slowBody{20, time.Second} }
 		conn := l.dial()

@@ -8,10 +8,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"sluice/auth"
+	"sluice/internal/bubble"
 )
 
 // A15: an exchange took its parameters from wherever they stood: as JSON, from the
@@ -110,7 +110,7 @@ func TestExchangeBodyPace(t *testing.T) {
 		{"trickles", "60000", pacedBody{piece: 100, pieces: 600, every: time.Second}, 30 * time.Second},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				_, _, l := newBubbleRig(t, rigOptions{})
 				conn := l.dial()
 				start, sent := time.Now(), make(chan struct{})

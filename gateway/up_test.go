@@ -326,6 +326,13 @@ func (rg *rig) counts(t testing.TB, sample string) bool {
 	return slices.Contains(strings.Split(rg.exposition(t), "\n"), sample)
 }
 
+// awaitCount waits until the exposition has the sample: a request is counted when it
+// has ended, which may be after the client has its answer, or knows of its cut.
+func (rg *rig) awaitCount(t testing.TB, sample string) {
+	t.Helper()
+	poll(t, sample, func() bool { return rg.counts(t, sample) })
+}
+
 // awaitLines waits for n lines of the access log: a line is written when its
 // request has ended, which may be after the client has its answer.
 func (rg *rig) awaitLines(t testing.TB, n int) []map[string]any {

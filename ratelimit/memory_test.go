@@ -6,9 +6,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"sluice/internal/bubble"
 	"sluice/ratelimit"
 	"sluice/ratelimit/limittest"
 )
@@ -146,7 +146,7 @@ func TestMemoryTimeNeverGoesBack(t *testing.T) {
 }
 
 func TestMemoryDefaultsToTheSystemClock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		m := ratelimit.NewMemory(ratelimit.MemoryOptions{})
 		s, r := account(1), ratelimit.Rate{PerSecond: 2, Burst: 1}
 		first, second := m.Allow(s, r), m.Allow(s, r)

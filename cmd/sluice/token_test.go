@@ -9,13 +9,13 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/auth"
 	"sluice/gateway"
+	"sluice/internal/bubble"
 	"sluice/internal/secret"
 )
 
@@ -295,7 +295,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func TestTokenCreateHasADeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		began := time.Now()
 		r := tokenRequest{origin: "https://streams.example.com", Subject: secret.New(aToken)}
 		_, _, err := r.send(context.Background(), roundTrip(func(r *http.Request) (*http.Response, error) {

@@ -7,10 +7,11 @@ import (
 	"net/http"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"sluice/internal/bubble"
 )
 
 // U07: with all nodes gone requests are told so within 100 ms, as nothing applied
@@ -80,13 +81,13 @@ func TestOneSickNode(t *testing.T) {
 	for name, handler := range sick {
 		for _, alone := range []bool{true, false} {
 			t.Run(fmt.Sprint(name, ", alone ", alone), func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
 					handlers := []http.HandlerFunc{handler, saying("b"), saying("c")}
 					if alone {
 						handlers = handlers[:1]
 					}
 					p, nodes, seen := newWatchedPipes(t, handlers...)
-					synctest.Wait()
+					bubble.Wait()
 					seen.takeEvents()
 					for range 30 {
 						<-p.begin(t, keylessKind())
@@ -104,7 +105,7 @@ func TestOneSickNode(t *testing.T) {
 		}
 	}
 	t.Run("hangs", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			p, nodes := newPipes(t, saying("a"), saying("b"), saying("c"))
 			justAfterAProbe()
 			nodes[0].freeze()
@@ -120,12 +121,12 @@ func TestOneSickNode(t *testing.T) {
 
 // U07, S12: clients that leave, before the head and in the body, eject nobody.
 func TestLeavingClientsEjectNobody(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p, nodes, seen := newWatchedPipes(t, silent, func(w http.ResponseWriter, r *http.Request) {
 			_ = http.NewResponseController(w).Flush()
 			silent(w, r)
 		})
-		synctest.Wait()
+		bubble.Wait()
 		seen.takeEvents()
 		for i := range 40 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*10*time.Millisecond)
@@ -152,7 +153,7 @@ func TestLeavingClientsEjectNobody(t *testing.T) {
 // U08: a node's name changes its address. New connections go to the new one
 // without a restart, and a tail on the old one goes on.
 func TestNameChangesItsAddress(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ps := &pipes{nodes: map[string]*pipeNode{}}
 		more := make(chan struct{})
 		old, _ := ps.serve(t, "192.0.2.1:4437", 0, time.Hour, func(w http.ResponseWriter, r *http.Request) {

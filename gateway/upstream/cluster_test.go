@@ -3,10 +3,11 @@ package upstream
 import (
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"sluice/internal/bubble"
 )
 
 // newUntoldPipes makes nodes that do not tell their cluster's id yet.
@@ -26,7 +27,7 @@ func newUntoldPipes(t *testing.T, count int) (*Pool, []*pipeNode, *outcomes) {
 // clusters, nobody answers any more.
 func TestReady(t *testing.T) {
 	wantKind(t, newPool(t).Ready(), NoUpstream)
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p, nodes, _ := newUntoldPipes(t, 2)
 		time.Sleep(3 * probeEvery)
 		if err := p.Ready(); !errors.Is(err, ErrNotIdentified) {
@@ -65,7 +66,7 @@ func TestReady(t *testing.T) {
 // a restart between two probes, and within the time of the regular question where
 // the connection tells nothing. Each news is told once.
 func TestClusterChanges(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p, nodes, seen := newUntoldPipes(t, 1)
 		time.Sleep(3 * probeEvery) // a node that does not tell is asked again soon
 		if err := p.Ready(); !errors.Is(err, ErrNotIdentified) {
@@ -101,7 +102,7 @@ func TestClusterChanges(t *testing.T) {
 			}
 			s.change()
 			time.Sleep(s.within)
-			synctest.Wait()
+			bubble.Wait()
 			if diff := cmp.Diff(s.events, seen.takeEvents()); diff != "" {
 				t.Errorf("%s: events (-want +got):\n%s", s.name, diff)
 			}
@@ -112,7 +113,7 @@ func TestClusterChanges(t *testing.T) {
 // Nodes that disagree for a while and then agree on what was known all along are
 // no news; a reload that settles the matter is, if another id comes of it.
 func TestClusterDisputes(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p, nodes, seen := newWatchedPipes(t, ok, ok)
 		restart := func(i int, id string) {
 			nodes[i].d.setCluster(id)
@@ -120,7 +121,7 @@ func TestClusterDisputes(t *testing.T) {
 			nodes[i].revive()
 			time.Sleep(2 * probeEvery)
 		}
-		synctest.Wait()
+		bubble.Wait()
 		if diff := cmp.Diff([]string{"cluster double"}, seen.takeEvents()); diff != "" {
 			t.Errorf("at the start: events (-want +got):\n%s", diff)
 		}
@@ -160,9 +161,9 @@ func TestClusterDisputes(t *testing.T) {
 // A node that is taken out of the list is not probed any more, and what is known
 // of one that stays is kept: a reload brings no dead node back.
 func TestReloadKeepsEjections(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p, nodes, seen := newWatchedPipes(t, saying("a"), saying("b"), saying("c"))
-		synctest.Wait()
+		bubble.Wait()
 		nodes[0].kill()
 		nodes[1].freeze()
 		lasts(t, p.is("b:1", Silent))
@@ -179,7 +180,7 @@ func TestReloadKeepsEjections(t *testing.T) {
 		if err := p.SetNodes([]string{"http://c:1"}, 0); err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait()
+		bubble.Wait()
 		before := nodes[0].probed.Load()
 		nodes[0].revive()
 		time.Sleep(5 * time.Second)

@@ -5,8 +5,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"sluice/internal/bubble"
 )
 
 // Rows R10, R12, R15 and L21 of facts §13, and the head's time in each.
@@ -29,9 +30,9 @@ func TestRedirectDeadlines(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				p, nodes := newPipes(t, tt.nodes...)
-				synctest.Wait()
+				bubble.Wait()
 				start := time.Now()
 				res, err := p.send(t.Context(), http.MethodPost, streamPath, Meta{Path: streamPath, Body: []byte("x")})
 				if got := time.Since(start).Round(time.Millisecond); got != tt.took {
@@ -104,7 +105,7 @@ func TestHeaderTimeoutThroughThePool(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				want := headerTimeout(tt.m).Round(time.Millisecond)
 				p, _ := newPipes(t, silent)
 				start := time.Now()
@@ -140,7 +141,7 @@ func TestHeaderTimeoutForReal(t *testing.T) {
 
 // F6: a body that flows on after the header timeout is not cut: an SSE answer.
 func TestBodiesHaveNoTimeout(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p, _ := newPipes(t, func(w http.ResponseWriter, r *http.Request) {
 			for range 10 {
 				_, _ = io.WriteString(w, "event: data\n\n")
@@ -158,9 +159,9 @@ func TestBodiesHaveNoTimeout(t *testing.T) {
 // A connection's time is not the head's: a node that takes 4 s for each answers,
 // and one that takes no connection is passed over after ConnectTimeout.
 func TestConnectTimeIsItsOwn(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p, nodes := newPipes(t, after(4*time.Second, ok), ok)
-		synctest.Wait()
+		bubble.Wait()
 		closeIdle(p)
 		nodes[0].dial.Store(int64(4 * time.Second))
 		start := time.Now()
@@ -175,9 +176,9 @@ func TestConnectTimeIsItsOwn(t *testing.T) {
 }
 
 func TestBlackHole(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p, nodes := newPipes(t, ok, ok)
-		synctest.Wait() // the questions about the identity are answered
+		bubble.Wait() // the questions about the identity are answered
 		closeIdle(p)
 		nodes[0].dial.Store(int64(time.Hour))
 		p.firstIs(0, 2)
@@ -194,7 +195,7 @@ func TestBlackHole(t *testing.T) {
 
 // A redirect whose body never ends held its request for ever.
 func TestRedirectWithoutEnd(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p, _ := newPipes(t, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Length", "100")
 			to("b")(w, r)

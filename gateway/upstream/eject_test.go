@@ -4,10 +4,11 @@ import (
 	"net/http"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"sluice/internal/bubble"
 )
 
 // held answers a text once release is closed.
@@ -28,7 +29,7 @@ func justAfterAProbe() { time.Sleep(4*probeEvery + time.Millisecond) }
 // Facts L9, L19: a request that runs into its timeout ejects nobody; the route to
 // the node is dropped, and a redirect to it is followed as before.
 func TestTimeoutEjectsNobody(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
 		p, nodes, seen := newWatchedPipes(t, func(w http.ResponseWriter, r *http.Request) {
 			if asked.Add(1) == 1 {
@@ -37,7 +38,7 @@ func TestTimeoutEjectsNobody(t *testing.T) {
 			}
 			saying("a")(w, r)
 		}, to("a"))
-		synctest.Wait()
+		bubble.Wait()
 		seen.takeEvents()
 		p.leaders.learn(streamPath, (*p.nodes.Load())[0])
 		(<-p.begin(t, keylessKind())).want(t, "", TimedOut, HeaderTimeout)
@@ -56,7 +57,7 @@ func TestTimeoutEjectsNobody(t *testing.T) {
 // Facts L10: when a node is ejected as silent, the read and the keyed append that
 // wait on it move on at once; everything else waits for its own timeout.
 func TestSilentNodeWithRequests(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p, nodes := newPipes(t, silent, saying("b"))
 		justAfterAProbe()
 		nodes[0].freeze()
@@ -79,13 +80,13 @@ func TestSilentNodeWithRequests(t *testing.T) {
 // then, the keyed append moves on too.
 func TestDrainingNodeWithRequests(t *testing.T) {
 	for _, dies := range []bool{false, true} {
-		bubble(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			release := make(chan struct{})
 			p, nodes := newPipes(t, held(release, "a, late"), saying("b"))
 			justAfterAProbe()
 			p.leaders.learn(streamPath, (*p.nodes.Load())[0])
 			read, keyed, keyless := p.begin(t, readKind()), p.begin(t, keyedKind()), p.begin(t, keylessKind())
-			synctest.Wait()
+			bubble.Wait()
 			nodes[0].drain()
 			start := time.Now()
 			// One probe has an answer still, the next has no connection.
@@ -116,7 +117,7 @@ func TestDrainingNodeWithRequests(t *testing.T) {
 // With no node to move to, whoever waits on the only one goes on waiting: it may
 // answer yet. What has not reached it is given up.
 func TestNowhereToMove(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p, nodes := newPipes(t, ok)
 		justAfterAProbe()
 		nodes[0].freeze()
@@ -140,7 +141,7 @@ func TestNowhereToMove(t *testing.T) {
 // node as long as a request may, though that is ejected meanwhile.
 func TestRepeatWaits(t *testing.T) {
 	for _, k := range []kind{readKind(), keyedKind()} {
-		bubble(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			p, nodes := newPipes(t, silent, saying("b"), saying("c"))
 			justAfterAProbe()
 			p.leaders.learn(streamPath, (*p.nodes.Load())[0])
@@ -161,9 +162,9 @@ func TestRepeatWaits(t *testing.T) {
 // Facts L14: a redirect to an ejected leader is not followed while others are
 // there to ask; they all lead to it, so there is no leader. Once it is back it is.
 func TestRedirectToEjectedLeader(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p, nodes := newPipes(t, saying("a"), to("a"), to("a"))
-		synctest.Wait()
+		bubble.Wait()
 		nodes[0].freeze()
 		lasts(t, p.is("a:1", Silent))
 		for _, k := range []kind{readKind(), keyedKind(), keylessKind()} {
@@ -181,9 +182,9 @@ func TestRedirectToEjectedLeader(t *testing.T) {
 // Facts L15, R11: a named leader that cannot be reached is ejected, the follower
 // that named it is not.
 func TestUnreachableLeaderIsEjected(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p, nodes, seen := newWatchedPipes(t, to("b"), to("c"), saying("c"))
-		synctest.Wait()
+		bubble.Wait()
 		seen.takeEvents()
 		nodes[2].refuse.Store(true) // the probes' connection stands
 		(<-p.begin(t, keylessKind())).want(t, "", Unreachable, 0)
@@ -197,7 +198,7 @@ func TestUnreachableLeaderIsEjected(t *testing.T) {
 // Facts R19: a hint at a node that a firewall hides costs one connect timeout, by
 // when no further hop may begin, and ejects it.
 func TestHintIntoABlackHole(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p, nodes, seen := newWatchedPipes(t, hint("b"), saying("b"), saying("c"))
 		justAfterAProbe() // so that the next does not come with the timeout
 		seen.takeEvents()
@@ -212,7 +213,7 @@ func TestHintIntoABlackHole(t *testing.T) {
 
 // Where the probes meet the black hole too, nobody waits so long.
 func TestHintIntoABlackHoleThatProbesSee(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p, nodes := newPipes(t, hint("b"), saying("b"), saying("c"))
 		justAfterAProbe()
 		nodes[1].dial.Store(int64(time.Hour))
@@ -226,7 +227,7 @@ func TestHintIntoABlackHoleThatProbesSee(t *testing.T) {
 // A request that still looks for its connection when the node is found silent
 // does not wait for the connect timeout; nothing of it was sent, so any may move.
 func TestUnconnectedMovesWithTheEjection(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p, nodes := newPipes(t, saying("a"), saying("b"))
 		justAfterAProbe()
 		nodes[0].dial.Store(int64(time.Hour))
@@ -236,7 +237,7 @@ func TestUnconnectedMovesWithTheEjection(t *testing.T) {
 		for _, k := range []kind{readKind(), keyedKind(), keylessKind(), deleteKind()} {
 			p.firstIs(0, 2)
 			waiting = append(waiting, p.begin(t, k))
-			synctest.Wait()
+			bubble.Wait()
 		}
 		for _, e := range waiting {
 			(<-e).want(t, "b", 0, silentAfter+probeEvery-time.Millisecond)
@@ -248,7 +249,7 @@ func TestUnconnectedMovesWithTheEjection(t *testing.T) {
 // Facts L16: with every node ejected requests are sent all the same, and a route
 // that was learned is kept.
 func TestAllEjected(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ps := &pipes{nodes: map[string]*pipeNode{}}
 		a, urlA := ps.serve(t, "a:1", 0, time.Hour, saying("a"), silent)
 		b, urlB := ps.serve(t, "b:1", 1, time.Hour, saying("b"), silent)
@@ -272,9 +273,9 @@ func TestAllEjected(t *testing.T) {
 
 // Facts L17: a route to an ejected node is dropped while others live.
 func TestRouteToEjectedNode(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p, nodes := newPipes(t, saying("a"), saying("b"))
-		synctest.Wait()
+		bubble.Wait()
 		p.leaders.learn(streamPath, (*p.nodes.Load())[0])
 		nodes[0].freeze()
 		lasts(t, p.is("a:1", Silent))
@@ -288,9 +289,9 @@ func TestRouteToEjectedNode(t *testing.T) {
 // Facts L18: a request that cannot be written is no node's fault: outcome unknown
 // as far as the caller is concerned, and nobody is ejected.
 func TestRequestThatCannotBeBuilt(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p, nodes, seen := newWatchedPipes(t, ok, ok)
-		synctest.Wait()
+		bubble.Wait()
 		seen.takeEvents()
 		for _, k := range []kind{readKind(), keyedKind(), keylessKind()} {
 			_, err := p.send(t.Context(), k.method, streamPath, k.meta, "Bad\nName", "x")

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"sluice/internal/bubble"
 )
 
 // endingNode is a node that answers the first request of each connection, once
@@ -147,7 +149,7 @@ func TestKeptConnectionsThatAllEnd(t *testing.T) {
 func TestGapsAboutTheIdleTimeout(t *testing.T) {
 	for _, gap := range []time.Duration{time.Second / 2, time.Second} {
 		t.Run(fmt.Sprint(gap), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				ps := &pipes{nodes: map[string]*pipeNode{}}
 				n, url := ps.serve(t, "a:1", 0, time.Second, ok, nil)
 				p := newPoolOf(t, Options{Nodes: []string{url}, Dial: ps.dialRequest, probeDial: ps.dial})

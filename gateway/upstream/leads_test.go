@@ -7,8 +7,9 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"sluice/internal/bubble"
 )
 
 // told is what nodes in memory tell of their one group.
@@ -79,7 +80,7 @@ func targets(n *pipeNode) []string {
 // more hop at a follower, since no answer to a read says who leads. The nodes tell:
 // reads go to the leader, and plain once it has led for a while.
 func TestCatchUpReadsGoToTheLeader(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c, p, nodes := newTold(t)
 		c.leader.Store(2)
 		time.Sleep(probeEvery / 2) // the nodes have been asked once
@@ -102,7 +103,7 @@ func TestCatchUpReadsGoToTheLeader(t *testing.T) {
 // as a follower does. The read is asked again, confirmed, and says that it is up
 // to date: a reader would take a stale state for the present one.
 func TestPlainReadAtAFollowerIsAskedAgain(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c, p, nodes := newTold(t)
 		time.Sleep(3*leadsEvery + probeEvery/2)
 		p.catchUp(t)
@@ -127,7 +128,7 @@ func TestPlainReadAtAFollowerIsAskedAgain(t *testing.T) {
 // What nobody has told lately makes nothing sure: a leader that does not answer
 // the question any more is asked to confirm.
 func TestOldKnowledgeIsNotSure(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c, p, nodes := newTold(t)
 		time.Sleep(3*leadsEvery + probeEvery/2)
 		p.catchUp(t)
@@ -143,7 +144,7 @@ func TestOldKnowledgeIsNotSure(t *testing.T) {
 // A tail at a node that has lost its group waited for ever where no redirect told
 // of the new leader (Ursula wakes live readers only where a stream is led).
 func TestTailsAreCutWhereTheGroupIsLost(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := &told{}
 		c.groups.Store(1)
 		tail := func(w http.ResponseWriter, r *http.Request) {
@@ -161,7 +162,7 @@ func TestTailsAreCutWhereTheGroupIsLost(t *testing.T) {
 			_, err := p.send(t.Context(), http.MethodGet, streamPath, Meta{Path: streamPath, Read: true, Live: true})
 			ended <- err
 		}()
-		synctest.Wait()
+		bubble.Wait()
 		c.term.Store(1)
 		c.leader.Store(1)
 		if err := <-ended; err == nil {

@@ -6,22 +6,13 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
-)
 
-// bubble is synctest.Test on one processor. With more, two goroutines that meet
-// their timers at one moment crash Go 1.26's race detector now and then
-// (golang/go#78156): they share the bubble's own record of what happened before.
-func bubble(t *testing.T, f func(*testing.T)) {
-	t.Helper()
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	synctest.Test(t, f)
-}
+	"sluice/internal/bubble"
+)
 
 // pipes is a network in memory for tests in a bubble of testing/synctest, where
 // a real one would keep the clock from moving.
@@ -360,7 +351,7 @@ func lasts(t *testing.T, ok func() bool) time.Duration {
 		time.Sleep(step)
 	}
 	took := time.Since(start)
-	synctest.Wait() // it has been told, too
+	bubble.Wait() // it has been told, too
 	return took
 }
 

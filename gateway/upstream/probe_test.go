@@ -5,18 +5,19 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"sluice/internal/bubble"
 )
 
 // Facts L4, L5: a node that refused one request is asked by none of the next 60,
 // and after 600 s it is still out, since no probe was answered.
 func TestRefusedConnectionEjects(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p, nodes, seen := newWatchedPipes(t, saying("a"), saying("b"))
-		synctest.Wait()
+		bubble.Wait()
 		seen.takeEvents()
 		// The probes' connection stands, so that only the request can tell.
 		nodes[0].refuse.Store(true)
@@ -55,7 +56,7 @@ func TestRefusedConnectionEjects(t *testing.T) {
 // one at once; its first answer brings it back, and traffic with it.
 func TestSilentNodeIsEjected(t *testing.T) {
 	for _, into := range []int{0, 1, 100, 200, 249} {
-		bubble(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			p, nodes, seen := newWatchedPipes(t, saying("a"), saying("b"))
 			time.Sleep(2*probeEvery + time.Duration(into)*time.Millisecond)
 			seen.takeEvents()
@@ -85,7 +86,7 @@ func TestSilentNodeIsEjected(t *testing.T) {
 
 // Facts L8: a node that takes a second for each probe is never out.
 func TestSlowNodeIsNotEjected(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		_, _, seen := newProbedPipes(t, after(time.Second, status(http.StatusNoContent)), ok)
 		time.Sleep(15 * time.Second)
 		if diff := cmp.Diff([]string{"cluster double"}, seen.takeEvents()); diff != "" {
@@ -97,7 +98,7 @@ func TestSlowNodeIsNotEjected(t *testing.T) {
 // Facts L13: an answer that comes after its probe had put the node out brings it
 // back, and its connection is used again.
 func TestLateProbeAnswer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p, nodes := newPipes(t, ok)
 		justAfterAProbe()
 		nodes[0].freeze()
@@ -132,7 +133,7 @@ func TestAnyAnswerToAProbe(t *testing.T) {
 	}
 	for name, probe := range probes {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				_, _, seen := newProbedPipes(t, probe, ok)
 				time.Sleep(4 * time.Second)
 				if diff := cmp.Diff([]string{"cluster double"}, seen.takeEvents()); diff != "" {
@@ -145,7 +146,7 @@ func TestAnyAnswerToAProbe(t *testing.T) {
 
 // A node whose probes break is out as stopped, as one that refuses them is.
 func TestBrokenProbe(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p, _, _ := newProbedPipes(t, cut, ok)
 		if got := lasts(t, p.is("a:1", Stopped)); got > probeEvery+step {
 			t.Errorf("out after %s, want %s at the most", got, probeEvery)
@@ -156,14 +157,14 @@ func TestBrokenProbe(t *testing.T) {
 // One probe at a time: a node that answers none is asked again when the one under
 // way has been given up.
 func TestOneProbeAtATime(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var probes atomic.Int64
 		newProbedPipes(t, func(w http.ResponseWriter, r *http.Request) {
 			probes.Add(1)
 			silent(w, r)
 		}, ok)
 		time.Sleep(10*HeaderTimeout + time.Millisecond)
-		synctest.Wait()
+		bubble.Wait()
 		if got := probes.Load(); got != 11 {
 			t.Errorf("%d probes in ten times their limit, want 11", got)
 		}

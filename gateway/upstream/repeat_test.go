@@ -3,8 +3,9 @@ package upstream
 import (
 	"net/http"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"sluice/internal/bubble"
 )
 
 // Facts L20, L21, L22, L23, R12, R14, R15, R23: what goes out again after a
@@ -55,9 +56,9 @@ func TestRepeats(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				p, nodes, seen := newWatchedPipes(t, tt.nodes...)
-				synctest.Wait()
+				bubble.Wait()
 				seen.takeEvents()
 				(<-p.begin(t, tt.kind)).want(t, tt.text, tt.err, tt.took)
 				wantHits(t, nodes, tt.hits...)
@@ -83,9 +84,9 @@ func TestRepeats(t *testing.T) {
 // A read whose repeat is refused has its answer: it has no effect to be in doubt.
 func TestRefusedRepeatOfARead(t *testing.T) {
 	for _, code := range []int{404, 410, 416, 503} {
-		bubble(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			p, _ := newPipes(t, silent, status(code))
-			synctest.Wait()
+			bubble.Wait()
 			if e := <-p.begin(t, readKind()); e.err != nil || e.res.StatusCode != code {
 				t.Errorf("got %v, error %v; want %d", e.res.Response, e.err, code)
 			}
@@ -95,9 +96,9 @@ func TestRefusedRepeatOfARead(t *testing.T) {
 
 // A node that is dead is passed over by a repeat too, where the probes know it.
 func TestRepeatGoesToALiveNode(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p, nodes := newPipes(t, silent, saying("b"), saying("c"))
-		synctest.Wait()
+		bubble.Wait()
 		nodes[1].kill()
 		lasts(t, p.is("b:1", Stopped))
 		p.leaders.learn(streamPath, (*p.nodes.Load())[0])

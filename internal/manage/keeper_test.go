@@ -10,11 +10,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/internal/bubble"
 	"sluice/internal/tenant"
 	"sluice/internal/ursulatest"
 )
@@ -49,11 +49,11 @@ func TestOneStream(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				n := &nodes{answer: tt.answer}
 				k, log := newKeeper(t, n, 0, 0)
 				k.Keep([]tenant.Stream{stream("a")})
-				synctest.Wait()
+				bubble.Wait()
 				asked, _ := n.requests()
 				if diff := cmp.Diff(tt.asked, asked); diff != "" {
 					t.Errorf("asked (-want +got):\n%s", diff)
@@ -66,7 +66,7 @@ func TestOneStream(t *testing.T) {
 				}
 				// A settled stream is left alone; another is asked for again.
 				time.Sleep(time.Minute)
-				synctest.Wait()
+				bubble.Wait()
 				if later, _ := n.requests(); (len(later) == len(asked)) != tt.settled {
 					t.Errorf("%d questions after the first %d", len(later)-len(asked), len(asked))
 				}
@@ -102,7 +102,7 @@ func TestSameType(t *testing.T) {
 // A stream that cannot be settled is asked for after 500 ms, 1 s, 2 s, …, and
 // every 15 s at the most; once it is settled, never again.
 func TestBackOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		n := &nodes{answer: always(503, "")}
 		k, _ := newKeeper(t, n, 0, 0)
 		k.Keep([]tenant.Stream{stream("a")})
@@ -119,12 +119,12 @@ func TestBackOff(t *testing.T) {
 		// A new declaration is not kept waiting, and begins with short pauses again.
 		before := len(times)
 		k.Keep([]tenant.Stream{stream("a")})
-		synctest.Wait()
+		bubble.Wait()
 		if _, times = n.requests(); len(times) != before+1 {
 			t.Errorf("a new declaration was looked at %d times at once, want 1", len(times)-before)
 		}
 		time.Sleep(500 * time.Millisecond)
-		synctest.Wait()
+		bubble.Wait()
 		if _, times = n.requests(); len(times) != before+2 {
 			t.Errorf("%d questions half a second later, want 2", len(times)-before)
 		}
@@ -143,7 +143,7 @@ func TestBackOff(t *testing.T) {
 // Keep while a round is under way: what the old round finds out does not count
 // for the new declaration, which gets a round of its own.
 func TestKeepDuringARound(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		n := &nodes{answer: func(*http.Request) (int, string, error) {
 			<-release
@@ -151,7 +151,7 @@ func TestKeepDuringARound(t *testing.T) {
 		}}
 		k, _ := newKeeper(t, n, 0, 0)
 		k.Keep([]tenant.Stream{stream("a"), stream("b")})
-		synctest.Wait() // both are being asked for
+		bubble.Wait() // both are being asked for
 		k.Keep([]tenant.Stream{stream("b"), stream("c")})
 		if got := k.Pending(); got != 2 {
 			t.Errorf("%d pending, want the 2 that are declared now", got)
@@ -159,7 +159,7 @@ func TestKeepDuringARound(t *testing.T) {
 		for range 2 { // the old round's questions
 			release <- struct{}{}
 		}
-		synctest.Wait()
+		bubble.Wait()
 		if got := k.Pending(); got != 2 {
 			t.Errorf("%d pending after the old round, want 2", got)
 		}
@@ -181,7 +181,7 @@ func TestKeepDuringARound(t *testing.T) {
 // One stream that cannot be settled keeps no other from it, and no more are
 // asked for at one time than the bound.
 func TestManyStreams(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		now, most := 0, 0
 		n := &nodes{answer: func(r *http.Request) (int, string, error) {
@@ -217,7 +217,7 @@ func TestManyStreams(t *testing.T) {
 }
 
 func TestWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		n := &nodes{answer: always(503, "")}
 		k, _ := newKeeper(t, n, 0, 0)
 		if err := k.Wait(t.Context()); err != nil {
@@ -233,7 +233,7 @@ func TestWait(t *testing.T) {
 		for range 2 {
 			go func() { done <- k.Wait(t.Context()) }()
 		}
-		synctest.Wait()
+		bubble.Wait()
 		n.set(always(200, "application/json"))
 		for range 2 {
 			if err := <-done; err != nil {
@@ -252,10 +252,10 @@ func TestClose(t *testing.T) {
 	}
 	for name, answer := range map[string]answerFunc{"in a question": hang, "in a pause": always(503, ""), "at rest": always(200, "application/json")} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				k, _ := newKeeper(t, &nodes{answer: answer}, 0, 0)
 				k.Keep([]tenant.Stream{stream("a")})
-				synctest.Wait()
+				bubble.Wait()
 				k.Close()
 				k.Close()
 				k.Keep([]tenant.Stream{stream("b"), stream("c")})

@@ -5,8 +5,9 @@ import (
 	"errors"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"sluice/internal/bubble"
 )
 
 // stuck blocks until it is let go, and fails while it is broken.
@@ -48,7 +49,7 @@ func TestQueueWritesInOrder(t *testing.T) {
 // A log pipe whose reader had stopped reading froze the gateway for ever: every
 // request waited for its line under the logger's lock.
 func TestQueueNeverBlocks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := &stuck{gate: make(chan struct{})}
 		q := NewQueue(w)
 		long := make([]byte, 4<<10)

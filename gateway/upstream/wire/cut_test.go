@@ -8,8 +8,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"sluice/internal/bubble"
 )
 
 var (
@@ -96,7 +97,7 @@ func cutOnce(t *testing.T, r *rig, tt cutPoint) {
 	done := make(chan outcome, 1)
 	go func() { done <- r.run(x, newRequest(t, tt.method, tt.body)) }()
 	time.Sleep(20 * glance) // what cannot be asked is looked at for so long
-	synctest.Wait()
+	bubble.Wait()
 	began := time.Now()
 	x.Cut(errCut)
 	x.Cut(errAgain) // the first counts
@@ -170,14 +171,14 @@ func TestCutWhileConnecting(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				r := newRig(t, plain(), (*peer).stay)
 				release := make(chan struct{})
 				r.Dial = tt.dial(r, release)
 				x := r.exchange()
 				done := make(chan outcome, 1)
 				go func() { done <- r.run(x, newRequest(t, http.MethodGet, "")) }()
-				synctest.Wait()
+				bubble.Wait()
 				began := time.Now()
 				x.Cut(errCut)
 				close(release)
@@ -194,7 +195,7 @@ func TestCutWhileConnecting(t *testing.T) {
 
 // The end of Do's context ends a dial, and nothing that comes after it.
 func TestContext(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t, plain(), func(p *peer) {
 			p.request()
 			time.Sleep(time.Second)

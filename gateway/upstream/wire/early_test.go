@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"sluice/internal/bubble"
 )
 
 const (
@@ -90,7 +92,7 @@ func TestAnswerBeforeTheBodyIsWritten(t *testing.T) {
 					r.next(2) // what was not written whole is not kept
 				}
 				if !k.real {
-					bubble(t, once)
+					bubble.Test(t, once)
 					return
 				}
 				for range 10 {
@@ -134,7 +136,7 @@ func TestAnswerBeforeTheBodyIsRead(t *testing.T) {
 				if k.real {
 					run(t)
 				} else {
-					bubble(t, run)
+					bubble.Test(t, run)
 				}
 			})
 		}
@@ -156,7 +158,7 @@ func TestAnswerBeforeABodyWithoutALength(t *testing.T) {
 // A connection that holds nothing takes no request before its server reads, so
 // that even a small one is written beside the reading.
 func TestAnswerOverAConnectionWithoutBuffers(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()
 		served := make(chan struct{})
 		go func() {
@@ -176,7 +178,7 @@ func TestAnswerOverAConnectionWithoutBuffers(t *testing.T) {
 func TestKeptConnectionThatIsFull(t *testing.T) {
 	for _, k := range inMemory() {
 		t.Run(k.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				r := newRig(t, k, func(p *peer) {
 					if p.n == 1 {
 						if l, ok := p.under.(*line); ok {

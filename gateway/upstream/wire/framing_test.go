@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"sluice/internal/bubble"
 )
 
 // framed is an answer and what it means.
@@ -192,7 +194,7 @@ func (w wrapped) Read(p []byte) (int, error) {
 // An end that a connection wraps is an error of the connection to net/http, and
 // was a clean end to us: the connection was kept.
 func TestWrappedEndIsNoCleanEnd(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t, kind{name: "no socket"}, func(p *peer) {
 			p.request()
 			p.say("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalf")

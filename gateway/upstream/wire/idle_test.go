@@ -6,8 +6,9 @@ import (
 	"net/http"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"sluice/internal/bubble"
 )
 
 // hold has n exchanges hold a connection each, and ends them all.
@@ -69,7 +70,7 @@ func TestIdle(t *testing.T) {
 // Of connections that rest no more than MaxIdle are kept, the last one used is the
 // next one to be used, and Reap closes those that are too old and no others.
 func TestMaxIdleAndReap(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t, plain(), replying)
 		r.hold(r.MaxIdle + 3)
 		r.wantDialed(r.MaxIdle + 3)
@@ -110,7 +111,7 @@ func TestCloseIdleAndClose(t *testing.T) {
 			t.Helper()
 			var wait sync.WaitGroup
 			wait.Go(func() { r.get().want(t, "next") })
-			synctest.Wait()
+			bubble.Wait()
 			meanwhile()
 			ask <- struct{}{}
 			wait.Wait()
@@ -129,7 +130,7 @@ func TestCloseIdleAndClose(t *testing.T) {
 
 // Fresh takes no kept connection, and leaves it where it is.
 func TestFresh(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t, plain(), replying)
 		r.get().want(t, "next")
 		x := r.exchange()

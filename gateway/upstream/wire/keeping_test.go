@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"sluice/internal/bubble"
 )
 
 // serving answers the first request of all with first, and every other with
@@ -56,7 +58,7 @@ func TestOneConnectionForManyExchanges(t *testing.T) {
 			if k.real {
 				run(t)
 			} else {
-				bubble(t, run)
+				bubble.Test(t, run)
 			}
 		})
 	}
@@ -110,7 +112,7 @@ func TestRequestThatAsksToClose(t *testing.T) {
 		"header": func(r *http.Request) { r.Header.Set("Connection", "keep-alive, Close") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				r := newRig(t, plain(), serving(answer("body")))
 				req := newRequest(t, http.MethodGet, "")
 				ask(req)

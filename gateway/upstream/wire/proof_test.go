@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"sluice/internal/bubble"
 )
 
 // proof is what an exchange that failed tells of what may have reached the server.
@@ -149,7 +151,7 @@ func TestWhatARefusalProves(t *testing.T) {
 // Of an exchange that failed the proof stays what it was, whoever has used the
 // connection's place since: it was read off the connection, which went on.
 func TestProofStays(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t, plain(), func(p *peer) {
 			if p.n == 1 {
 				p.request()

@@ -10,13 +10,15 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"sluice/internal/bubble"
 )
 
 // S05: a tail on which nothing comes is silent for its reader too, and middleboxes
 // cut it. Who reads it is told each time that nothing has come for a while, and
 // not while something does; what it says ends the body.
 func TestIdleBodies(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		mine, theirs := net.Pipe()
 		done := make(chan struct{})
 		go func() {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"sluice/internal/bubble"
 )
 
 // opaque is a reader whose kind net/http does not know.
@@ -113,7 +115,7 @@ func TestRefusedRequests(t *testing.T) {
 	}
 	for name, change := range tests {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				r := newRig(t, plain(), serving(answer("next")))
 				req := newRequest(t, http.MethodGet, "")
 				change(req)
@@ -152,7 +154,7 @@ func TestBodyOfAnotherLength(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				for _, k := range inMemory()[:2] {
 					r := newRig(t, k, func(p *peer) {
 						for n := 0; p.request() != nil; n++ {

@@ -14,25 +14,16 @@ import (
 	"math/big"
 	"net"
 	"net/http"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
-)
 
-// bubble is synctest.Test on one processor. With more, two goroutines that meet
-// their timers at one moment crash Go 1.26's race detector now and then
-// (golang/go#78156). It fails when a goroutine is left.
-func bubble(t *testing.T, f func(*testing.T)) {
-	t.Helper()
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	synctest.Test(t, f)
-}
+	"sluice/internal/bubble"
+)
 
 // kind is a kind of connection.
 type kind struct {
@@ -63,7 +54,7 @@ func overTCP() []kind {
 func each(t *testing.T, f func(t *testing.T, k kind)) {
 	t.Helper()
 	for _, k := range inMemory() {
-		t.Run(k.name, func(t *testing.T) { bubble(t, func(t *testing.T) { f(t, k) }) })
+		t.Run(k.name, func(t *testing.T) { bubble.Test(t, func(t *testing.T) { f(t, k) }) })
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"sluice/internal/bubble"
 )
 
 // timed runs f and tells how long it took, less what a look at a connection takes.
@@ -55,7 +57,7 @@ func TestConnectTimeout(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				r := newRig(t, plain(), (*peer).stay)
 				r.Dial = tt.dial(r)
 				x := r.exchange()

@@ -4,8 +4,9 @@ import (
 	"crypto/tls"
 	"net/http"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"sluice/internal/bubble"
 )
 
 const (
@@ -108,7 +109,7 @@ func TestUnaskedBytesBeforeTheFirstByte(t *testing.T) {
 			continue
 		}
 		t.Run(k.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				r := newRig(t, k, serving(answer("next")))
 				r.get().want(t, "next")
 				r.mu.Lock()
@@ -135,7 +136,7 @@ func TestUnaskedRecordReadAhead(t *testing.T) {
 				continue
 			}
 			t.Run(tls.VersionName(version)+"/"+k.name, func(t *testing.T) {
-				bubble(t, func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
 					r := newRig(t, k, serving(answer("mine"), evil)) // two records, one segment
 					r.server.MaxVersion = version
 					r.get().want(t, "mine")
@@ -174,7 +175,7 @@ func TestTicketsAreNotUnasked(t *testing.T) {
 				if k.real {
 					run(t)
 				} else {
-					bubble(t, run)
+					bubble.Test(t, run)
 				}
 			})
 		}
@@ -216,7 +217,7 @@ func TestLookingLeavesNothing(t *testing.T) {
 		r := newRig(t, k, serving(answer("next")))
 		for range 3 {
 			r.next(1)
-			synctest.Wait()
+			bubble.Wait()
 			for range 3 {
 				l := r.take()
 				if l == nil {
