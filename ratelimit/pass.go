@@ -141,7 +141,8 @@ func (r *sharedRates) apply(rows []told, levels []any) error {
 // learn notes that Redis knows of used, and sets the copy to what was left there
 // then, less what was taken since.
 func (b *sharedBucket) learn(used uint64, left float64, shared bool, now time.Duration) {
-	b.flying, b.told, b.others = false, used, 0
+	b.from = max(b.from, b.told)
+	b.flying, b.told, b.others, b.spread = false, used, 0, shared
 	if b.used > used {
 		// The first of those may have come at any time since the call.
 		b.first = b.sent

@@ -6,8 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // Options are what a Redis needs. Zero fields have the defaults that are named.
@@ -133,13 +131,11 @@ func NewRedis(o Options) (*Redis, error) {
 		return nil, err
 	}
 	o = o.withDefaults()
-	// The client's library writes to standard error by itself, for all clients of the
-	// process. What it would say is in the cause of Degraded.
-	redis.SetLogger(silent{})
 	r := &Redis{
-		o: o, scripts: newScripts(), rates: newSharedRates(o.Now, o.Interval), holds: newHolds(),
+		o: o, scripts: newScripts(), holds: newHolds(),
 		names: map[bool]*keys{false: newKeys(o.Prefix, false), true: newKeys(o.Prefix, true)},
 	}
+	r.rates = newSharedRates(o.Now, o.Interval, r.Replicas)
 	r.alone.Store(&alone{floor: o.Floor, replicas: o.Replicas})
 	r.servers.Store(&o.Servers)
 	var ctx context.Context
@@ -150,11 +146,6 @@ func NewRedis(o Options) (*Redis, error) {
 	<-tried
 	return r, nil
 }
-
-// silent is a logger of the client's library.
-type silent struct{}
-
-func (silent) Printf(context.Context, string, ...any) {}
 
 // Close gives back all slots that this replica holds, in Redis, and ends its
 // goroutines and connections: within a second. Calls after the first wait for it

@@ -241,6 +241,34 @@ func TestObedientClientIsAdmitted(t *testing.T) {
 	}
 }
 
+// The same of a client that uses up all bursts before the replicas have told each
+// other: it was told to wait for one burst, and refused again.
+func TestObedientFloodIsAdmitted(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rate := ratelimit.Rate{PerSecond: 50, Burst: 60}
+	all := make([]watched, 0, 3)
+	for range 3 {
+		all = append(all, watch(t, ratelimit.Options{Servers: at(server.Addr)}))
+	}
+	for _, r := range all { // each knows of the others
+		eventually(t, patient, "three replicas", func() bool { return r.Replicas() == 3 })
+	}
+	for round := range 2 {
+		var d ratelimit.Decision
+		for i := 0; d.Allowed || i == 0; i++ {
+			d = all[i%3].Allow(acme(), rate)
+		}
+		<-time.After(time.Duration(math.Ceil(d.RetryAfter.Seconds())) * time.Second)
+		for i, r := range all {
+			if again := r.Allow(acme(), rate); !again.Allowed {
+				t.Errorf("round %d: replica %d refuses after a wait of %v, told to wait %v more", round, i, d.RetryAfter, again.RetryAfter)
+			}
+		}
+		<-time.After(4 * time.Second) // full again
+	}
+}
+
 // L07: a pass that was applied and whose answer came late was sent again, and its
 // requests were charged twice.
 func TestLateAnswersChargeNothingTwice(t *testing.T) {

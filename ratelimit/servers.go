@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -154,6 +155,9 @@ const (
 // (redis/go-redis#3979), a pool whose dials failed answers with the old error for
 // up to a second more, and a reply that says READONLY drops one connection only.
 func (o dialOptions) client() redis.UniversalClient {
+	// The library writes to standard error by itself, for all clients of the process.
+	// What it would say is in the errors of the calls.
+	redis.SetLogger(silent{})
 	switch o.mode {
 	case ModeCluster:
 		return redis.NewClusterClient(&redis.ClusterOptions{
@@ -184,6 +188,11 @@ func (o dialOptions) client() redis.UniversalClient {
 		})
 	}
 }
+
+// silent is a logger of the client's library.
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
 
 // noMaintenance keeps the client from asking each server for notifications of
 // Redis Enterprise, and from the goroutine that it keeps for them.

@@ -28,8 +28,15 @@ type sharedBucket struct {
 	// synced: about as much may be under way again.
 	others float64
 	synced time.Duration
-	queued bool // among the shard's queue
-	flying bool // in a pass
+	// spread is whether others use the bucket too; while Redis has not said, they may.
+	// began is when the use here began after a pause, last when a request was admitted
+	// last, and from the count of used at the last pass but one, or when it began: what
+	// others took since may not have been seen.
+	spread      bool
+	began, last time.Duration
+	from        uint64
+	queued      bool // among the shard's queue
+	flying      bool // in a pass
 }
 
 // shardOfShared is a share of the subjects. The buckets of its queue are those
@@ -56,11 +63,12 @@ type sharedRates struct {
 	start    time.Time // of the clock that levels are kept on
 	seed     maphash.Seed
 	interval time.Duration
+	replicas func() int // that share the buckets, this one included
 	shards   [shardCount]shardOfShared
 }
 
-func newSharedRates(now func() time.Time, interval time.Duration) *sharedRates {
-	return &sharedRates{now: now, start: now(), seed: maphash.MakeSeed(), interval: interval}
+func newSharedRates(now func() time.Time, interval time.Duration, replicas func() int) *sharedRates {
+	return &sharedRates{now: now, start: now(), seed: maphash.MakeSeed(), interval: interval, replicas: replicas}
 }
 
 func (r *sharedRates) shard(s Subject) *shardOfShared {
@@ -87,7 +95,8 @@ func (r *sharedRates) allow(s Subject, account, rate Rate, counted bool) Decisio
 	b := sh.kept.bySubject[s]
 	if b == nil {
 		b = &sharedBucket{
-			subject: s.own(), level: level{tokens: float64(rate.Burst), at: now, rate: rate}, used: sh.used, told: sh.used,
+			subject: s.own(), level: level{tokens: float64(rate.Burst), at: now, rate: rate},
+			used: sh.used, told: sh.used, from: sh.used, began: now, last: now, spread: true,
 		}
 		sh.kept.add(b.subject, b, at, r.idle)
 	}
@@ -102,6 +111,10 @@ func (r *sharedRates) allow(s Subject, account, rate Rate, counted bool) Decisio
 		if b.used == b.told {
 			b.first = now
 		}
+		if now-b.last > 2*r.interval {
+			b.began, b.from = now, b.used
+		}
+		b.last = now
 		b.used++
 		sh.used++
 		sh.enqueue(b)
@@ -111,14 +124,18 @@ func (r *sharedRates) allow(s Subject, account, rate Rate, counted bool) Decisio
 
 // wait is how long a client has to wait that is alone in its subject, and stops
 // now. Where it has used other replicas too, part of that is not known here yet:
-// about what they took between the last two passes, at the most twice as much.
+// about what they took between the last two passes, at the most twice as much; or,
+// since who asks through a balancer asks all alike, what was taken here.
 func (r *sharedRates) wait(b *sharedBucket, now time.Duration) time.Duration {
-	d := b.wait(now)
-	if age := now - b.synced; b.others > 0 && age < 4*r.interval {
-		passes := min(2, 1+float64(age)/float64(r.interval))
-		d += b.span(b.others * passes)
+	var unseen float64
+	age := now - b.synced
+	if b.others > 0 && age < 4*r.interval {
+		unseen = b.others * min(2, 1+float64(age)/float64(r.interval))
 	}
-	return d
+	if b.spread && (now-b.began < 3*r.interval || age < 4*r.interval) {
+		unseen = max(unseen, float64(b.used-b.from)*float64(r.replicas()-1))
+	}
+	return b.wait(now) + b.span(unseen)
 }
 
 // subjects is the number of copies in memory.

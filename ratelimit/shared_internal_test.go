@@ -10,7 +10,7 @@ import (
 // have not told yet as well; one that is alone at a replica is not.
 func TestWaitCountsWhatIsNotToldYet(t *testing.T) {
 	at := time.Now()
-	r := newSharedRates(func() time.Time { return at }, 50*time.Millisecond)
+	r := newSharedRates(func() time.Time { return at }, 50*time.Millisecond, func() int { return 1 })
 	s, rate := Subject{Account: "acme"}, Rate{PerSecond: 10, Burst: 10}
 	for r.allow(s, rate, rate, true).Allowed {
 		continue
@@ -40,6 +40,47 @@ func TestWaitCountsWhatIsNotToldYet(t *testing.T) {
 		if diff := (got - tc.want).Abs(); diff > time.Millisecond {
 			t.Errorf("wait %v, want %v", got, tc.want)
 		}
+	}
+}
+
+// A client used up the bursts of three replicas before any of them had told, and was
+// let wait for the one that refused it alone: it was refused again. One that has just
+// begun is taken to have used the others alike, until a pass tells that it has not.
+func TestWaitOfAClientThatJustBegan(t *testing.T) {
+	const interval = 50 * time.Millisecond
+	at := time.Now()
+	r := newSharedRates(func() time.Time { return at }, interval, func() int { return 3 })
+	s, rate := Subject{Account: "acme"}, Rate{PerSecond: 10, Burst: 10}
+	all := func() time.Duration {
+		for {
+			if d := r.allow(s, rate, rate, true); !d.Allowed {
+				return d.RetryAfter
+			}
+		}
+	}
+	if got, want := all(), 2100*time.Millisecond; got != want {
+		t.Errorf("at once: wait %v, want %v", got, want)
+	}
+	// Nobody else has ever used the bucket, says the pass.
+	rows := r.collect(newKeys("p", false))
+	r.call(rows, "me")
+	if err := r.apply(rows, []any{nil}); err != nil {
+		t.Fatal(err)
+	}
+	for _, pause := range []time.Duration{interval, 3 * interval, time.Minute} {
+		at = at.Add(pause)
+		if got, most := all(), 100*time.Millisecond; got > most {
+			t.Errorf("known to be alone, %v later: wait %v, want %v at most", pause, got, most)
+		}
+	}
+	// Another replica's use, of which nothing is left to see.
+	r.call(r.collect(newKeys("p", false)), "me")
+	if err := r.apply(rows, []any{int64(0)}); err != nil {
+		t.Fatal(err)
+	}
+	at = at.Add(time.Minute)
+	if got, want := all(), 2100*time.Millisecond; got != want {
+		t.Errorf("known to be spread, after a pause: wait %v, want %v", got, want)
 	}
 }
 

@@ -12,15 +12,18 @@ import (
 
 func newCheck(env environment) *cobra.Command {
 	var path string
+	var offline bool
 	cmd := &cobra.Command{
 		Use:   "check --config FILE",
 		Short: "Check the operator's file, as serve would read it",
 		Long: `Read the operator's file by the same code as serve, and list every problem with
-its file, line and field, and what to write instead. Nothing is connected to.
+its file, line and field, and what to write instead. Redis and the nodes that a
+good file names are asked, for two seconds at most, and what does not answer is a
+warning, for serve starts without it.
 
 Exit code 0: the file is good (warnings may be printed); 1: it is not.`,
 		Args: noArguments,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if path == "" {
 				return usageError{errors.New("--config FILE is needed")}
 			}
@@ -38,11 +41,17 @@ Exit code 0: the file is good (warnings may be printed); 1: it is not.`,
 			for _, w := range c.Warnings(time.Now()) {
 				_, _ = fmt.Fprintf(env.err, "warning: %s\n", w)
 			}
+			if !offline {
+				for _, w := range unreached(cmd.Context(), c) {
+					_, _ = fmt.Fprintf(env.err, "warning: %s: %s\n", path, w)
+				}
+			}
 			_, err = fmt.Fprintf(env.out, "%s: good: %d accounts, %d streams, %d keys, %d nodes\n",
 				path, len(content.Accounts), len(content.Streams), len(content.Keys), len(c.Ursula.Nodes))
 			return err
 		},
 	}
 	cmd.Flags().StringVarP(&path, "config", "c", "", "the operator's file (YAML)")
+	cmd.Flags().BoolVar(&offline, "offline", false, "connect to nothing")
 	return cmd
 }
