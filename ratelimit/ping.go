@@ -38,7 +38,8 @@ func Ping(ctx context.Context, s Servers) error {
 	case *redis.Client:
 		return one(ctx, c)
 	case *redis.ClusterClient:
-		slots, err := c.ClusterSlots(ctx).Result()
+		// The client asks the same, so a user of Redis that serves it may.
+		slots, err := c.ClusterSlots(ctx).Result() //nolint:staticcheck // see above
 		served := 0
 		for _, s := range slots {
 			served += s.End - s.Start + 1

@@ -55,7 +55,7 @@ func unreached(ctx context.Context, c *config.Config) []string {
 
 // reachNode waits until the node has said which cluster it is of.
 func reachNode(ctx context.Context, base string) error {
-	pool, err := upstream.New(upstream.Options{Nodes: []string{base}})
+	pool, err := upstream.New(upstream.Options{Nodes: []string{base}}) //nolint:contextcheck // a pool's life is its own, until Close
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,9 @@ func TestCheckTellsWhatDoesNotAnswer(t *testing.T) {
 	server := redistest.Start(t)
 	replica := redistest.Start(t, "--replicaof", strings.ReplaceAll(server.Addr, ":", " "))
 	frozen := redistest.Start(t)
-	frozen.Pause()
+	if err := frozen.Pause(); err != nil {
+		t.Fatal(err)
+	}
 	locked := redistest.Start(t)
 	if err := locked.Client(t).ConfigSet(t.Context(), "requirepass", "secret-word").Err(); err != nil {
 		t.Fatal(err)
