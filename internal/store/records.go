@@ -1,0 +1,120 @@
+package store
+
+import (
+	"errors"
+	"time"
+
+	"sluice/internal/tenant"
+)
+
+// Errors of a Store.
+var (
+	// ErrNotFound says that there is none such, surely.
+	ErrNotFound = tenant.ErrNotFound
+	// ErrUnavailable says that the store could not tell, or that it is not known
+	// whether a change was made.
+	ErrUnavailable = tenant.ErrUnavailable
+	// ErrTaken says that an id, a name or a digest is somebody's already. The id of an
+	// account stays taken for ever (design §1).
+	ErrTaken = errors.New("taken")
+	// ErrDeclared says that the operator's file states this, so that it can be changed
+	// there only.
+	ErrDeclared = errors.New("declared in the operator's file")
+	// ErrWider says that a change of a key would let it do more than it does.
+	ErrWider = errors.New("grants more than before")
+	// ErrGone says that the thing is on its way out: a stream that is being deleted, a
+	// key that is revoked, an account that is deleted.
+	ErrGone = errors.New("gone")
+)
+
+// OwnLimits are what an account has of its own; nil takes the default of the replica
+// that asks, which may change with its file.
+type OwnLimits struct {
+	RequestsPerSecond, Burst, OpenTails, Uploads *int
+	UploadBytes, RequestBytes                    *int64
+}
+
+// Account is an account as it is stored.
+type Account struct {
+	ID        tenant.AccountID
+	State     tenant.State
+	Limits    OwnLimits
+	Declared  bool
+	CreatedAt time.Time
+}
+
+// AccountChange is a change of an account; nil leaves a field as it is.
+type AccountChange struct {
+	State  *tenant.State
+	Limits *OwnLimits // in the place of all of them
+}
+
+// Key is an API key as it is stored: its rights, and what people see of it.
+type Key struct {
+	tenant.Key           // Digest and Hint are those of the newest secret
+	LastUsedAt time.Time // to the minute; zero = never
+	// OldHint is of the secret that was replaced, until OldUntil; zero = there is none.
+	OldHint  string
+	OldUntil time.Time
+}
+
+// KeyChange narrows a key; nil leaves a field as it is.
+type KeyChange struct {
+	Name      *string
+	Access    *tenant.Access
+	ActsAs    *tenant.ActsAs
+	Streams   *tenant.StreamSet
+	ExpiresAt *time.Time
+}
+
+// StreamState is how far the two systems that hold a stream are.
+type StreamState string
+
+// The states of a stream. A name is free again only when its row is gone.
+const (
+	Creating StreamState = "creating" // wanted; Ursula may have it or not
+	Live     StreamState = "active"   // Ursula has it
+	Deleting StreamState = "deleting" // not wanted; Ursula may have it or not
+)
+
+// Stream is a stream as it is stored.
+type Stream struct {
+	tenant.Stream
+	// ID is of this stream and no other that ever had its name.
+	ID          string
+	State       StreamState
+	Region      string
+	Incarnation string // as Ursula says it; empty while it has not
+	CreatedAt   time.Time
+	ExpiresAt   time.Time // zero = never
+	// BusyUntil is the time until which a request of whoever works on the stream may
+	// still reach a node: before that nobody else may say what became of it.
+	BusyUntil time.Time
+}
+
+// Page is a part of a list, in the order of ids or names.
+type Page struct {
+	After  string // the last of the page before; empty = from the beginning
+	Prefix string // of the name; not for keys
+	Limit  int    // at least 1
+}
+
+// Declaration is what the operator's file states.
+type Declaration struct {
+	Accounts []Account
+	Streams  []tenant.Stream
+	Keys     []tenant.Key
+}
+
+// Change is an entry of the log of changes.
+type Change struct {
+	Revision int64
+	tenant.Change
+}
+
+// Cutoff is what tokens made from a key are held to (tenant.Directory).
+type Cutoff struct {
+	KeyID string
+	At    time.Time // no token issued at or before it lives
+	Set   time.Time // when it was set
+}
