@@ -27,16 +27,16 @@ func layers() map[string]rule {
 			"config", "gateway", "gateway/upstream", "auth", "ratelimit", "cache",
 			"internal/tenant", "internal/refusal", "internal/secret", "internal/store/...", "internal/manage",
 			"internal/console", "internal/telemetry", "internal/ursulatest/...",
-		}, tests: []string{"bench/...", "internal/redistest", "internal/realpart", "internal/bubble"}},
+		}, tests: []string{"bench/...", "internal/redistest", "internal/realpart", "internal/bubble", "internal/syncbuf"}},
 
 		// The two that speak HTTP refusals. gateway never learns where accounts are kept.
 		"gateway": {imports: []string{
 			"gateway/upstream", "auth", "ratelimit", "cache",
 			"internal/tenant", "internal/refusal", "internal/telemetry", "internal/secret",
-		}, tests: []string{"internal/ursulatest/...", "internal/store/...", "internal/bubble"}},
+		}, tests: []string{"internal/ursulatest/...", "internal/store/...", "internal/bubble", "internal/syncbuf"}},
 		"internal/manage": {imports: []string{
 			"auth", "internal/tenant", "internal/refusal", "internal/secret",
-		}, tests: []string{"internal/ursulatest/...", "internal/store/...", "internal/bubble"}},
+		}, tests: []string{"internal/ursulatest/...", "internal/store/...", "internal/bubble", "internal/syncbuf"}},
 
 		"auth":               {imports: []string{"internal/tenant", "internal/secret"}, tests: []string{"internal/store/...", "internal/bubble"}},
 		"internal/store/...": {imports: []string{"internal/tenant", "internal/secret", "internal/store/..."}},
@@ -59,6 +59,7 @@ func layers() map[string]rule {
 		"internal/telemetry":      {imports: []string{"internal/secret"}, tests: []string{"internal/bubble"}},
 		"internal/realpart":       {},
 		"internal/bubble":         {},
+		"internal/syncbuf":        {},
 		"internal/ursulatest/...": {imports: []string{"internal/ursulatest/...", "internal/realpart"}},
 		"internal/redistest":      {imports: []string{"internal/realpart"}},
 
