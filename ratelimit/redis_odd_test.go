@@ -3,6 +3,7 @@ package ratelimit_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -270,8 +271,8 @@ func TestObedientClientInTurnIsAdmitted(t *testing.T) {
 	for _, r := range all {
 		eventually(t, patient, "three replicas", func() bool { return r.Replicas() == 3 })
 	}
-	wholeSeconds := func(d time.Duration) time.Duration {
-		return max(time.Second, (d+time.Second-1)/time.Second*time.Second)
+	wholeSeconds := func(d time.Duration) time.Duration { // as the header says it
+		return time.Duration(max(1, math.Ceil(d.Seconds()))) * time.Second
 	}
 	t.Run("a request a second", func(t *testing.T) {
 		rate, waited := ratelimit.Rate{PerSecond: 1, Burst: 1}, time.Duration(0)
