@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -79,7 +80,7 @@ func claim(path string) (release func() error, err error) {
 		err = fmt.Errorf("%w: another process has it open (%s: %w): end that one, or use Postgres for several replicas", ErrUnusable, path, err)
 		return nil, errors.Join(err, f.Close())
 	}
-	return f.Close, nil
+	return sync.OnceValue(f.Close), nil
 }
 
 // restrict makes the file where there is none, and has only its owner read it: it holds
