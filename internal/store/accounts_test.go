@@ -127,8 +127,10 @@ func TestDeleteAccount(t *testing.T) {
 		}
 		told := r.told(t, &after)
 		equal(t, "told", told, []tenant.Change{
-			{Kind: tenant.AccountChanged, Account: "acme"}, {Kind: tenant.KeyChanged, KeyID: "k1", Account: "acme"},
-			{Kind: tenant.StreamChanged, Account: "acme", Stream: "a"}, {Kind: tenant.StreamChanged, Account: "acme", Stream: "b"},
+			{Kind: tenant.AccountChanged, Account: "acme"},
+			{Kind: tenant.KeyChanged, KeyID: "k1", Account: "acme"},
+			{Kind: tenant.StreamChanged, Account: "acme", Stream: "a"},
+			{Kind: tenant.StreamChanged, Account: "acme", Stream: "b"},
 		})
 		// Nothing of another account.
 		k, err = r.KeyOf(ctx, tenant.DigestOf("k3"))

@@ -83,9 +83,9 @@ func TestKilledWhileWriting(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			url, seed := url(t), rand.Uint64()
-			random := rand.New(rand.NewPCG(seed, 0))
-			var acknowledged []int64
+			url, seed := url(t), rand.Uint64()       //nolint:gosec // when to kill is no secret
+			random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // when to kill is no secret
+			acknowledged := make([]int64, 0, rounds*120)
 			for range rounds {
 				acknowledged = append(acknowledged, killWriter(t, url, random.IntN(120))...)
 				checkWritten(t, url, acknowledged)

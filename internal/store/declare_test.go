@@ -70,7 +70,8 @@ func TestDeclare(t *testing.T) {
 		d.Keys[0].Access = tenant.ReadAccess
 		must(t, r.Declare(ctx, d))
 		equal(t, "told of changes", r.told(t, &after), []tenant.Change{
-			{Kind: tenant.AccountChanged, Account: "other"}, {Kind: tenant.StreamChanged, Account: "acme", Stream: "events"},
+			{Kind: tenant.AccountChanged, Account: "other"},
+			{Kind: tenant.StreamChanged, Account: "acme", Stream: "events"},
 			{Kind: tenant.KeyChanged, Account: "acme", KeyID: "acme/ci"},
 		})
 		if got := r.cutoff(t, "acme/ci"); !got.Equal(r.clock.read().Add(r.skew())) {

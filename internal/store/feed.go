@@ -62,7 +62,7 @@ func (s *Store) Changes(ctx context.Context, after int64, limit int) (changes []
 func (s *Store) Notified(ctx context.Context, wake func()) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(s.life, func() { cancel(errClosed) })()
+	defer context.AfterFunc(s.life, func() { cancel(errClosed) })() //nolint:contextcheck // the store ends the call too
 	if s.listen != nil {
 		return failed("notifications", s.heard(ctx, wake))
 	}

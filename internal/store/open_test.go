@@ -92,9 +92,9 @@ func TestFilesAreTheirOwnersAlone(t *testing.T) {
 	must(t, s.CreateAccount(t.Context(), Account{ID: "acme"}, nil))
 	check := func(want ...string) {
 		t.Helper()
-		var names []string
 		entries, err := os.ReadDir(dir)
 		must(t, err)
+		names := make([]string, 0, len(entries))
 		for _, e := range entries {
 			info, err := e.Info()
 			must(t, err)
@@ -109,7 +109,7 @@ func TestFilesAreTheirOwnersAlone(t *testing.T) {
 	must(t, s.Close())
 	check("", ".key", ".lock")
 	// One that was made by hand, or copied.
-	must(t, os.Chmod(path, 0o644))
+	must(t, os.Chmod(path, 0o644)) //nolint:gosec // the fault that is tried
 	s = open(t, Options{URL: "sqlite:" + path})
 	if _, err := s.Account(t.Context(), "acme"); err != nil {
 		t.Error(err)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"sluice/internal/postgrestest"
 	"sluice/internal/tenant"
@@ -131,7 +132,7 @@ func equal[T any](tb testing.TB, what string, got, want T) {
 	sets := cmp.Comparer(func(a, b tenant.StreamSet) bool {
 		return a.Narrowed() == b.Narrowed() && cmp.Equal(a.Patterns(), b.Patterns())
 	})
-	if diff := cmp.Diff(want, got, sets); diff != "" {
+	if diff := cmp.Diff(want, got, sets, cmpopts.EquateEmpty()); diff != "" {
 		tb.Errorf("%s (-want +got):\n%s", what, diff)
 	}
 }
@@ -175,7 +176,7 @@ func (r *rig) told(tb testing.TB, after *int64) []tenant.Change {
 	if err != nil || !whole {
 		tb.Fatalf("changes after %d: whole %t, %v", *after, whole, err)
 	}
-	var told []tenant.Change
+	told := make([]tenant.Change, 0, len(changes))
 	for _, c := range changes {
 		if c.Revision != *after+1 {
 			tb.Errorf("revision %d follows %d", c.Revision, *after)

@@ -76,7 +76,7 @@ func claim(path string) (release func() error, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnusable, err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil { //nolint:gosec // a descriptor is small
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		err = fmt.Errorf("%w: another process has it open (%s: %w): end that one, or use Postgres for several replicas", ErrUnusable, path, err)
 		return nil, errors.Join(err, f.Close())
 	}
