@@ -1,6 +1,8 @@
 package store
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"sluice/internal/tenant"
@@ -126,6 +128,7 @@ func TestDeleteAccount(t *testing.T) {
 			t.Errorf("cutoff of its key: %v", got)
 		}
 		told := r.told(t, &after)
+		slices.SortStableFunc(told, func(a, b tenant.Change) int { return strings.Compare(string(a.Stream), string(b.Stream)) })
 		equal(t, "told", told, []tenant.Change{
 			{Kind: tenant.AccountChanged, Account: "acme"},
 			{Kind: tenant.KeyChanged, KeyID: "k1", Account: "acme"},

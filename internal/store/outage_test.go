@@ -174,3 +174,52 @@ func TestChangeIsGivenUp(t *testing.T) {
 		}
 	})
 }
+
+// Each method says of a store that is closed that it could not tell: "there is none" would
+// be a 401 for every key.
+func TestClosedStoreCannotTell(t *testing.T) {
+	each(t, func(t *testing.T, r *rig) {
+		must(t, r.Close())
+		p := Page{Limit: 1}
+		second := func(_ any, err error) error { return err }
+		for name, call := range map[string]func(context.Context) error{
+			"CreateAccount": func(ctx context.Context) error { return r.CreateAccount(ctx, Account{}, nil) },
+			"Account":       func(ctx context.Context) error { return second(r.Account(ctx, "acme")) },
+			"Accounts":      func(ctx context.Context) error { return second(r.Accounts(ctx, p)) },
+			"ChangeAccount": func(ctx context.Context) error { return second(r.ChangeAccount(ctx, "acme", AccountChange{})) },
+			"DeleteAccount": func(ctx context.Context) error { return r.DeleteAccount(ctx, "acme") },
+			"CreateKey":     func(ctx context.Context) error { return r.CreateKey(ctx, Key{}) },
+			"Key":           func(ctx context.Context) error { return second(r.Key(ctx, "acme", "k")) },
+			"KeyOf":         func(ctx context.Context) error { return second(r.KeyOf(ctx, tenant.Digest{})) },
+			"Keys":          func(ctx context.Context) error { return second(r.Keys(ctx, "acme", p)) },
+			"ChangeKey":     func(ctx context.Context) error { return second(r.ChangeKey(ctx, "acme", "k", KeyChange{})) },
+			"RotateKey": func(ctx context.Context) error {
+				return second(r.RotateKey(ctx, "acme", "k", tenant.Digest{}, "", time.Time{}))
+			},
+			"RevokeKey":    func(ctx context.Context) error { return r.RevokeKey(ctx, "acme", "k") },
+			"UseKeys":      func(ctx context.Context) error { return r.UseKeys(ctx, map[string]time.Time{"k": time.Unix(1, 0)}) },
+			"CreateStream": func(ctx context.Context) error { return r.CreateStream(ctx, Stream{}) },
+			"Stream":       func(ctx context.Context) error { return second(r.Stream(ctx, "acme", "s")) },
+			"Streams":      func(ctx context.Context) error { return second(r.Streams(ctx, "acme", p)) },
+			"SetPublic":    func(ctx context.Context) error { return second(r.SetPublic(ctx, "acme", "s", true)) },
+			"MarkCreated":  func(ctx context.Context) error { return r.MarkCreated(ctx, "id", "inc") },
+			"DeleteStream": func(ctx context.Context) error { return second(r.DeleteStream(ctx, "acme", "s")) },
+			"Busy":         func(ctx context.Context) error { return r.Busy(ctx, "id", time.Time{}) },
+			"RemoveStream": func(ctx context.Context) error { return r.RemoveStream(ctx, "id") },
+			"Unsettled":    func(ctx context.Context) error { return second(r.Unsettled(ctx, 1)) },
+			"SigningKeys":  func(ctx context.Context) error { return second(r.SigningKeys(ctx)) },
+			"RotateSigningKeys": func(ctx context.Context) error {
+				return second(r.RotateSigningKeys(ctx, tenant.DefaultRotation()))
+			},
+			"Cutoffs":  func(ctx context.Context) error { return second(r.Cutoffs(ctx)) },
+			"Declare":  func(ctx context.Context) error { return r.Declare(ctx, Declaration{}) },
+			"Hold":     func(ctx context.Context) error { return second(r.Hold(ctx, "l", "me", time.Second)) },
+			"LetGo":    func(ctx context.Context) error { return r.LetGo(ctx, "l", "me") },
+			"Revision": func(ctx context.Context) error { return second(r.Revision(ctx)) },
+			"Changes":  func(ctx context.Context) error { _, _, err := r.Changes(ctx, 0, 1); return err },
+			"Notified": func(ctx context.Context) error { return r.Notified(ctx, func() {}) },
+		} {
+			wants(t, name, call(t.Context()), ErrUnavailable)
+		}
+	})
+}

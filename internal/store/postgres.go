@@ -39,13 +39,13 @@ func (s *Store) openPostgres(ctx context.Context, o Options) error {
 	if config.ConnectTimeout == 0 || config.ConnectTimeout > connectTime {
 		config.ConnectTimeout = connectTime
 	}
-	s.shared, s.listen = true, config.Copy()
 	if _, ok := config.RuntimeParams["application_name"]; !ok {
 		config.RuntimeParams["application_name"] = "sluice"
 	}
 	// A replica that is frozen within a change must not hold up the others: less than
 	// callTime, so that theirs succeed.
 	config.RuntimeParams["idle_in_transaction_session_timeout"] = "5s"
+	s.shared, s.listen = true, config.Copy()
 	db := stdlib.OpenDB(*config)
 	db.SetMaxOpenConns(postgresConns)
 	db.SetMaxIdleConns(postgresIdle)

@@ -152,6 +152,11 @@ func writeDurably(path string, content []byte) (err error) {
 	if err := os.Rename(next, path); err != nil {
 		return err
 	}
+	return syncDirectory(path)
+}
+
+// syncDirectory returns once the name of a file is on the disk.
+func syncDirectory(path string) error {
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
 		return err
