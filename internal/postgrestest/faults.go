@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
@@ -76,6 +77,47 @@ func (s *Server) signal(sig syscall.Signal) error {
 		}
 	}
 	return syscall.Kill(pid, sig)
+}
+
+// Unlimited lifts LimitFiles.
+const Unlimited = -1
+
+// LimitFiles has no file of the server grow beyond so many bytes from now on, as if the
+// disk were full. Files of the log that is written ahead have 16 MiB, so a limit is more
+// than that. It needs the command prlimit of util-linux.
+func (s *Server) LimitFiles(tb testing.TB, bytes int64) {
+	tb.Helper()
+	prlimit, err := exec.LookPath("prlimit")
+	if err != nil {
+		realpart.Missing(tb, "prlimit", err.Error())
+	}
+	soft := "unlimited"
+	if bytes != Unlimited {
+		soft = strconv.FormatInt(bytes, 10)
+	}
+	limit := func(pid int) error {
+		// As the server's own user: not even root may do this to another's process everywhere.
+		cmd := s.as(exec.CommandContext(tb.Context(), prlimit, "--pid", strconv.Itoa(pid), "--fsize="+soft+":")) //nolint:gosec // a binary of the rig
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("prlimit: %w: %s", err, out)
+		}
+		return err
+	}
+	// The server first: connections that come have its limit.
+	pid := s.process.Pid()
+	if err := limit(pid); err != nil {
+		tb.Fatal(err)
+	}
+	children, err := childrenOf(pid)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, child := range children {
+		if err := limit(child); err != nil && syscall.Kill(child, 0) == nil {
+			tb.Fatal(err)
+		}
+	}
 }
 
 // childrenOf are the processes that a process with one thread has started.

@@ -183,6 +183,7 @@ func (s *Server) run() error {
 			select {
 			case <-s.process.Done():
 				running = false
+				<-tick.C
 			case <-ctx.Done():
 				return fmt.Errorf("PostgreSQL: not within %v: %w", readyWithin, err)
 			case <-tick.C:

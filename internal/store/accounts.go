@@ -45,13 +45,13 @@ func (s *Store) Accounts(ctx context.Context, p Page) ([]Account, error) {
 // ErrUnavailable.
 func (s *Store) CreateAccount(ctx context.Context, a Account, first *Key) error {
 	return s.change(ctx, "create an account", callTime, func(ctx context.Context, c *change) error {
-		if err := c.insertAccount(ctx, a); err != nil {
+		a.Declared = false
+		if err := c.insertAccount(ctx, a); err != nil || first == nil {
 			return err
 		}
-		if first == nil {
-			return nil
-		}
-		return c.createKey(ctx, *first)
+		k := *first
+		k.Declared = false
+		return c.createKey(ctx, k)
 	})
 }
 

@@ -69,7 +69,7 @@ func writeForEver(ctx context.Context, s *Store) error {
 	}
 }
 
-// O: whoever was told that a key is made has it, whatever ends the process, and nothing is
+// Whoever was told that a key is made has it, whatever ends the process, and nothing is
 // there by half.
 func TestKilledWhileWriting(t *testing.T) {
 	t.Parallel()

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"sluice/internal/postgrestest"
 )
 
 // A disk that is full, in this case a small one in memory.
@@ -19,4 +21,21 @@ func TestDiskIsFull(t *testing.T) {
 	ballast := filepath.Join(dir, "ballast")
 	must(t, os.WriteFile(ballast, make([]byte, 1<<20), 0o600))
 	must(t, writeUntilFull(t.Context(), s, func() error { return nil }, func() error { return os.Remove(ballast) }))
+}
+
+// Postgres whose files may not grow. Its first table is made larger than the least limit
+// that its own log can live with.
+func TestPostgresIsFull(t *testing.T) {
+	t.Parallel()
+	server := postgrestest.Start(t)
+	r := newRig(t, server.Database(t, ""))
+	must(t, run(t.Context(), r.write, `INSERT INTO accounts (id, state, declared, created_at, deleted_at)
+		SELECT repeat('x', 60) || i, 'active', FALSE, 1, 1 FROM generate_series(1, 200000) i`))
+	limit := func(bytes int64) func() error {
+		return func() error {
+			server.LimitFiles(t, bytes)
+			return nil
+		}
+	}
+	must(t, writeUntilFull(t.Context(), r.Store, limit(17<<20), limit(postgrestest.Unlimited)))
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -76,7 +77,8 @@ func TestPasswordIsInNoError(t *testing.T) {
 	} {
 		o := Options{URL: url, SealingKey: testSealingKey}
 		_, err := Open(t.Context(), o)
-		for _, text := range []string{fmt.Sprint(err), fmt.Sprintf("%+v %#v", err, err), fmt.Sprintf("%v %+v %#v", o, o, o)} {
+		encoded, _ := json.Marshal(o)
+		for _, text := range []string{string(encoded), fmt.Sprint(err), fmt.Sprintf("%+v %#v", err, err), fmt.Sprintf("%v %+v %#v", o, o, o)} {
 			if err == nil || strings.Contains(text, password) {
 				t.Errorf("it says %s", text)
 			}

@@ -101,7 +101,7 @@ func TestPostgresIsGone(t *testing.T) {
 	}
 }
 
-// O: the server is killed while a replica writes. What it acknowledged is there.
+// The server is killed while a replica writes. What it acknowledged is there.
 func TestPostgresIsKilledWhileWriting(t *testing.T) {
 	t.Parallel()
 	server := postgrestest.Start(t, "-c", "fsync=on")

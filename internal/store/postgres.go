@@ -78,7 +78,10 @@ func (s *Store) heard(ctx context.Context, wake func()) error {
 		defer cancel()
 		_ = conn.Close(ctx) // what ended it is the error
 	}()
-	if _, err := conn.Exec(ctx, `LISTEN `+channel); err != nil {
+	begin, done := context.WithTimeout(ctx, s.alive)
+	_, err = conn.Exec(begin, `LISTEN `+channel)
+	done()
+	if err != nil {
 		return err
 	}
 	for {

@@ -42,6 +42,9 @@ func (o Options) String() string { return "store options" }
 // GoString leaves out what is secret.
 func (o Options) GoString() string { return o.String() }
 
+// MarshalText leaves out what is secret.
+func (o Options) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+
 // Store is what people manage. Its methods are safe for concurrent use. Every call ends
 // within 10 s, and Declare within a minute, or with its context.
 type Store struct {
