@@ -1,0 +1,275 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"sluice/internal/bubble"
+	"sluice/internal/store"
+	"sluice/internal/tenant"
+)
+
+// The request path reads memory: a thing is asked for once, however many want it at one
+// time, and never again while nothing changes.
+func TestMissIsAskedOnce(t *testing.T) {
+	inBubble(t, func(s *script, _ *Options) {
+		s.pause = func() time.Duration { return 50 * time.Millisecond }
+	}, func(t *testing.T, r *rig) {
+		r.pass(time.Second)
+		for range 2 {
+			var all sync.WaitGroup
+			for range 50 {
+				all.Go(func() {
+					r.wantKey("a", nil)
+					if a, err := r.Account(t.Context(), "acme"); err != nil || a.State != tenant.Active {
+						t.Errorf("account: %v, %v", a, err)
+					}
+					if s, err := r.Stream(t.Context(), "acme", "s"); err != nil || !s.Public {
+						t.Errorf("stream: %v, %v", s, err)
+					}
+				})
+			}
+			all.Wait()
+		}
+		r.atOnce(func() { r.wantKey("a", nil) })
+		for _, method := range []string{"KeyOf", "Account", "Stream"} {
+			if n := r.store.count(method); n != 1 {
+				t.Errorf("%s was asked %d times", method, n)
+			}
+		}
+		if s := r.Stats(); s.Keys != 1 || s.Accounts != 1 || s.Streams != 1 || s.Unknown != 0 {
+			t.Errorf("stats: %+v", s)
+		}
+	})
+}
+
+// The look-up belongs to all who wait for it: one of them that goes away takes its own
+// answer only, even where it was the first.
+func TestFirstCallerGoes(t *testing.T) {
+	inBubble(t, func(s *script, _ *Options) {
+		s.pause = func() time.Duration { return 50 * time.Millisecond }
+	}, func(t *testing.T, r *rig) {
+		r.pass(time.Second)
+		ctx, cancel := context.WithCancel(t.Context())
+		var both sync.WaitGroup
+		both.Go(func() {
+			if _, err := r.Key(ctx, tenant.DigestOf("a")); !errors.Is(err, tenant.ErrUnavailable) || !errors.Is(err, context.Canceled) {
+				t.Errorf("who goes away: %v", err)
+			}
+		})
+		bubble.Wait()
+		both.Go(func() { r.wantKey("a", nil) })
+		bubble.Wait()
+		r.atOnce(cancel)
+		both.Wait()
+		if n := r.store.count("KeyOf"); n != 1 {
+			t.Errorf("asked %d times", n)
+		}
+	})
+}
+
+// A look-up that the store does not answer is over after 250 ms, whatever the caller's
+// own deadline, and is no "not found".
+func TestSlowLookUp(t *testing.T) {
+	inBubble(t, func(s *script, _ *Options) { s.hanging["KeyOf"] = true }, func(t *testing.T, r *rig) {
+		begun := time.Now()
+		r.wantKey("a", tenant.ErrUnavailable)
+		if took := time.Since(begun); took != askTime {
+			t.Errorf("it took %v", took)
+		}
+		bubble.Wait()
+		r.store.set(func(s *script) { s.hanging["KeyOf"] = false })
+		r.wantKey("a", nil) // the store was never lost: its log answers
+		if len(r.lost) != 0 {
+			t.Errorf("lost: %v", r.lost)
+		}
+	})
+}
+
+// Over 64 look-ups of unknown keys at a time the answer is "cannot be told", at once;
+// what is known goes on.
+func TestSixtyFourAtOnce(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, r *rig) {
+		r.wantKey("a", nil)
+		r.store.set(func(s *script) { s.hanging["KeyOf"] = true })
+		r.store.count("KeyOf")
+		var all sync.WaitGroup
+		for i := range askedAtOnce {
+			all.Go(func() { r.wantKey(fmt.Sprint("unknown", i), tenant.ErrUnavailable) })
+		}
+		bubble.Wait()
+		r.atOnce(func() {
+			r.wantKey("one more", tenant.ErrUnavailable)
+			r.wantKey("a", nil)
+			if _, err := r.Stream(t.Context(), "acme", "s"); err != nil {
+				t.Errorf("a stream, which is another kind: %v", err)
+			}
+		})
+		all.Wait()
+		if n := r.store.count("KeyOf"); n != askedAtOnce {
+			t.Errorf("%d were asked", n)
+		}
+		bubble.Wait()
+		r.store.set(func(s *script) { s.hanging["KeyOf"] = false })
+		r.wantKey("one more", tenant.ErrNotFound)
+	})
+}
+
+// A13: a key that was tried before it existed works at once when it does, as the log of
+// changes says so; and after a second even if nothing says it.
+func TestNewKeyIsNotHidden(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, r *rig) {
+		for range 10 {
+			r.wantKey("new", tenant.ErrNotFound)
+			r.wantKey("silent", tenant.ErrNotFound)
+		}
+		if n := r.store.count("KeyOf"); n != 2 {
+			t.Errorf("what does not exist was asked for %d times", n)
+		}
+		r.store.addKey("acme/new", "new")
+		bubble.Wait()
+		r.wantKey("new", nil)
+	})
+	inBubble(t, nil, func(t *testing.T, r *rig) {
+		r.wantKey("silent", tenant.ErrNotFound)
+		r.store.set(func(s *script) { s.keys[tenant.DigestOf("silent")] = key("acme/silent", "silent") })
+		r.pass(noneKept - 1)
+		r.wantKey("silent", tenant.ErrNotFound)
+		r.pass(1)
+		r.wantKey("silent", nil)
+	})
+}
+
+// A13: a flood of made-up keys costs bounded memory, and drives no good key out.
+func TestFloodOfUnknownKeys(t *testing.T) {
+	const good = 100
+	inBubble(t, func(s *script, o *Options) {
+		o.Keys = good
+		for i := range good {
+			k := key(fmt.Sprint("acme/", i), fmt.Sprint("good", i))
+			s.keys[k.Digest] = k
+		}
+	}, func(t *testing.T, r *rig) {
+		for i := range good {
+			r.wantKey(fmt.Sprint("good", i), nil)
+		}
+		for i := range 3 * nonesKept {
+			r.wantKey(fmt.Sprint("made up", i), tenant.ErrNotFound)
+		}
+		r.store.count("KeyOf")
+		for i := range good {
+			r.wantKey(fmt.Sprint("good", i), nil)
+		}
+		if n := r.store.count("KeyOf"); n != 0 {
+			t.Errorf("%d good keys were driven out", n)
+		}
+		if s := r.Stats(); s.Keys != good || s.Unknown != nonesKept {
+			t.Errorf("stats: %+v", s)
+		}
+	})
+}
+
+// Each kind is bounded by its option, and what is used stays.
+func TestBoundedByOptions(t *testing.T) {
+	const most, many = 50, 1000
+	inBubble(t, func(s *script, o *Options) {
+		o.Keys, o.Accounts, o.Streams = most, most, most
+		for i := range many {
+			k := key(fmt.Sprint("acme/", i), fmt.Sprint("k", i))
+			s.keys[k.Digest] = k
+			id := tenant.AccountID(fmt.Sprint("a", i))
+			s.accounts[id] = store.Account{ID: id, State: tenant.Active}
+			name := tenant.StreamName(fmt.Sprint("s", i))
+			s.streams[streamID{"acme", name}] = stream(name)
+		}
+	}, func(t *testing.T, r *rig) {
+		r.wantKey("a", nil)
+		for i := range many {
+			r.wantKey(fmt.Sprint("k", i), nil)
+			r.wantKey("a", nil)
+			if _, err := r.Account(t.Context(), tenant.AccountID(fmt.Sprint("a", i))); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := r.Stream(t.Context(), "acme", tenant.StreamName(fmt.Sprint("s", i))); err != nil {
+				t.Fatal(err)
+			}
+			if s := r.Stats(); s.Keys > most || s.Accounts > most || s.Streams > most {
+				t.Fatalf("stats: %+v", s)
+			}
+		}
+		if n := r.store.count("KeyOf"); n != many+1 {
+			t.Errorf("asked %d times: the key in use was driven out", n)
+		}
+		if n := len(r.keys.good.groups); n != most {
+			t.Errorf("%d ids are remembered of %d keys", n, most)
+		}
+	})
+}
+
+// An account has the defaults of this replica's file where it has no limit of its own;
+// after a reload, those of the new file.
+func TestDefaultsOfLimits(t *testing.T) {
+	burst, bytes := 7, int64(0)
+	inBubble(t, func(s *script, _ *Options) {
+		s.accounts["own"] = store.Account{ID: "own", State: tenant.Unpaid, Limits: store.OwnLimits{Burst: &burst, UploadBytes: &bytes}}
+	}, func(t *testing.T, r *rig) {
+		get := func(id tenant.AccountID) *tenant.Account {
+			t.Helper()
+			a, err := r.Account(t.Context(), id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return a
+		}
+		before, own := get("acme"), tenant.DefaultLimits()
+		own.Burst, own.UploadBytes = burst, 0
+		if diff := gocmp.Diff(&tenant.Account{ID: "acme", State: tenant.Active, Limits: tenant.DefaultLimits()}, before); diff != "" {
+			t.Errorf("the defaults (-want +got):\n%s", diff)
+		}
+		if diff := gocmp.Diff(&tenant.Account{ID: "own", State: tenant.Unpaid, Limits: own}, get("own")); diff != "" {
+			t.Errorf("its own (-want +got):\n%s", diff)
+		}
+		if get("acme") != before {
+			t.Error("another value, and nothing has changed")
+		}
+		next := tenant.Limits{RequestsPerSecond: 1, Burst: 2, OpenTails: 3, Uploads: 4, UploadBytes: 5, RequestBytes: 6}
+		r.SetDefaults(next)
+		if a := get("acme"); a.Limits != next {
+			t.Errorf("after a reload: %+v", a.Limits)
+		}
+		if before.Limits != tenant.DefaultLimits() {
+			t.Error("a value that was handed out has changed")
+		}
+		next.Burst, next.UploadBytes = burst, 0
+		if a := get("own"); a.Limits != next {
+			t.Errorf("after a reload, its own: %+v", a.Limits)
+		}
+		if n := r.store.count("Account"); n != 2 {
+			t.Errorf("asked %d times", n)
+		}
+	})
+}
+
+// A stream on its way out is none: its readers go, and nobody new comes.
+func TestDeletingStream(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, r *rig) {
+		if _, err := r.Stream(t.Context(), "acme", "s"); err != nil {
+			t.Fatal(err)
+		}
+		r.store.change(func(s *script) {
+			st := stream("s")
+			st.State = store.Deleting
+			s.streams[streamID{"acme", "s"}] = st
+		}, streamChanged("s"))
+		bubble.Wait()
+		if st, err := r.Stream(t.Context(), "acme", "s"); !errors.Is(err, tenant.ErrNotFound) {
+			t.Errorf("%v, %v", st, err)
+		}
+	})
+}
