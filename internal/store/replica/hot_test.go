@@ -1,0 +1,116 @@
+package replica
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"sluice/internal/store"
+	"sluice/internal/tenant"
+)
+
+// hot is a replica on the machine's clock that knows many things.
+func hot(tb testing.TB, many int) *Replica {
+	tb.Helper()
+	s := newScript()
+	for i := range many {
+		k := key(fmt.Sprint("acme/", i), fmt.Sprint("k", i))
+		s.keys[k.Digest] = k
+		name := tenant.StreamName(fmt.Sprint("s", i))
+		s.streams[streamID{"acme", name}] = stream(name)
+	}
+	s.accounts["acme"] = store.Account{ID: "acme", State: tenant.Active}
+	s.cutoffs["acme/0"] = store.Cutoff{KeyID: "acme/0", At: time.Unix(1, 0)}
+	read := make(chan struct{}, 1)
+	s.held["SigningKeys"] = func() { read <- struct{}{} }
+	r := New(tb.Context(), Options{Source: s, StaleFor: time.Hour, Defaults: tenant.DefaultLimits()})
+	tb.Cleanup(func() { _ = r.Close() })
+	<-read
+	for r.Ready() != nil { // a moment later
+		runtime.Gosched()
+	}
+	for i := range many {
+		if _, err := r.Key(tb.Context(), tenant.DigestOf(fmt.Sprint("k", i))); err != nil {
+			tb.Fatal(err)
+		}
+		if _, err := r.Stream(tb.Context(), "acme", tenant.StreamName(fmt.Sprint("s", i))); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return r
+}
+
+// questions are what one request asks.
+func questions(tb testing.TB, r *Replica) map[string]func() {
+	tb.Helper()
+	ctx, digest := tb.Context(), tenant.DigestOf("k1")
+	fail := func(err error) {
+		if err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return map[string]func(){
+		"Key":         func() { _, err := r.Key(ctx, digest); fail(err) },
+		"Account":     func() { _, err := r.Account(ctx, "acme"); fail(err) },
+		"Stream":      func() { _, err := r.Stream(ctx, "acme", "s1"); fail(err) },
+		"Cutoff":      func() { r.Cutoff("acme/0") },
+		"SigningKeys": func() { _, err := r.SigningKeys(ctx); fail(err) },
+		"Used":        func() { r.Used("acme/1") },
+	}
+}
+
+// The request path allocates nothing for what is known.
+func TestHotLookUpsAllocateNothing(t *testing.T) {
+	r := hot(t, 100)
+	for name, ask := range questions(t, r) {
+		if n := testing.AllocsPerRun(1000, ask); n >= 1 {
+			t.Errorf("%s allocates %v times", name, n)
+		}
+	}
+}
+
+// A full cache takes no more than is stated: half a kilobyte for each thing.
+func TestMemoryOfAThing(t *testing.T) {
+	const many = 20_000
+	u := newTable[tenant.Digest](t.Context(), newReach(time.Now, 0), many, func(k *tenant.Key) string { return k.ID }, nil)
+	before := heap()
+	for i := range 2 * many {
+		k := key(fmt.Sprintf("acme/%032d", i), fmt.Sprint(i))
+		u.good.put(k.Digest, &k)
+	}
+	each := (heap() - before) / many
+	if each > 700 {
+		t.Errorf("a key takes %d bytes", each)
+	}
+	t.Logf("a key takes %d bytes", each)
+	runtime.KeepAlive(u)
+}
+
+func heap() int {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
+}
+
+func BenchmarkHot(b *testing.B) {
+	r := hot(b, 50_000)
+	for name, ask := range questions(b, r) {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					ask()
+				}
+			})
+		})
+		b.Run(name+"/alone", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				ask()
+			}
+		})
+	}
+}
