@@ -87,12 +87,12 @@ func TestMemoryOfAThing(t *testing.T) {
 	runtime.KeepAlive(u)
 }
 
-func heap() int {
+func heap() uint64 {
 	runtime.GC()
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return int(m.HeapAlloc)
+	return m.HeapAlloc
 }
 
 func BenchmarkHot(b *testing.B) {

@@ -136,13 +136,65 @@ func TestNewKeyIsNotHidden(t *testing.T) {
 		bubble.Wait()
 		r.wantKey("new", nil)
 	})
-	inBubble(t, nil, func(t *testing.T, r *rig) {
+	// It counts from when the store was asked: what was made a moment later is hidden no
+	// longer for the time that the answer took.
+	const pause = 100 * time.Millisecond
+	inBubble(t, func(s *script, _ *Options) {
+		s.pause = func() time.Duration { return pause }
+	}, func(_ *testing.T, r *rig) {
+		r.pass(time.Second)
 		r.wantKey("silent", tenant.ErrNotFound)
 		r.store.set(func(s *script) { s.keys[tenant.DigestOf("silent")] = key("acme/silent", "silent") })
-		r.pass(noneKept - 1)
+		r.pass(noneKept - 2*pause - 1)
 		r.wantKey("silent", tenant.ErrNotFound)
 		r.pass(1)
 		r.wantKey("silent", nil)
+	})
+}
+
+// The same of streams and accounts.
+func TestNewStreamIsNotHidden(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, r *rig) {
+		look := func(want error) {
+			t.Helper()
+			if _, err := r.Stream(t.Context(), "new", "s"); !errors.Is(err, want) {
+				t.Errorf("stream: %v, want %v", err, want)
+			}
+			if _, err := r.Account(t.Context(), "new"); !errors.Is(err, want) {
+				t.Errorf("account: %v, want %v", err, want)
+			}
+		}
+		look(tenant.ErrNotFound)
+		r.store.change(func(s *script) {
+			s.accounts["new"] = store.Account{ID: "new", State: tenant.Active}
+			s.streams[streamID{"new", "s"}] = stream("s")
+		}, tenant.Change{Kind: tenant.AccountChanged, Account: "new"}, tenant.Change{Kind: tenant.StreamChanged, Account: "new", Stream: "s"})
+		bubble.Wait()
+		look(nil)
+	})
+}
+
+// A11: whatever the store says that is not "there is none", surely, is "cannot be told".
+func TestStoreErrors(t *testing.T) {
+	for _, fault := range []error{errDown, context.DeadlineExceeded, tenant.ErrUnavailable, fmt.Errorf("%w: %w", tenant.ErrUnavailable, tenant.ErrNotFound)} {
+		inBubble(t, func(s *script, _ *Options) { s.failing["KeyOf"] = fault }, func(t *testing.T, r *rig) {
+			if _, err := r.Key(t.Context(), tenant.DigestOf("a")); !errors.Is(err, tenant.ErrUnavailable) {
+				t.Errorf("after %v: %v", fault, err)
+			}
+			r.store.set(func(s *script) { delete(s.failing, "KeyOf") })
+			r.wantKey("a", nil) // and it is not remembered
+		})
+	}
+}
+
+// An answer that came between a look at memory and the question is used, not asked for
+// again.
+func TestAnswerInBetween(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, r *rig) {
+		r.wantKey("a", nil)
+		if f, k, err := r.keys.join(tenant.DigestOf("a")); f != nil || k == nil || err != nil {
+			t.Errorf("asks again: %v, %v", k, err)
+		}
 	})
 }
 

@@ -54,7 +54,7 @@ type play struct {
 // there, and nothing is missing that exists. In the end everything is as it is stored.
 func TestRandomInterleavings(t *testing.T) {
 	for seed := range interleavings {
-		rnd := rand.New(rand.NewPCG(uint64(seed), 7))
+		rnd := rand.New(rand.NewPCG(uint64(seed), 7)) //nolint:gosec // an interleaving is found again by its seed
 		p := &play{rand: rnd, bound: time.Second, model: map[string]history{}}
 		quiet := seed%4 >= 2
 		p.outages = seed%4 == 3
@@ -68,7 +68,7 @@ func TestRandomInterleavings(t *testing.T) {
 		}
 		inBubble(t, func(s *script, o *Options) {
 			s.quiet = quiet
-			pauses := rand.New(rand.NewPCG(uint64(seed), 8)) // the script's, under its lock
+			pauses := rand.New(rand.NewPCG(uint64(seed), 8)) //nolint:gosec // likewise; the script's, under its lock
 			s.pause = func() time.Duration { return time.Duration(pauses.IntN(60)) * time.Millisecond }
 			o.StaleFor = staleFor
 			o.Keys = 5 // so that things are driven out, too
@@ -253,8 +253,16 @@ func TestHistory(t *testing.T) {
 		since int
 		want  bool
 	}{
-		{"b", 40, true}, {"", 40, false}, {"", 30, false}, {"", 29, true}, {"a", 20, false}, {"a", 19, true},
-		{"", 11, true}, {"", 10, true}, {"c", 0, false}, {"", 5, true},
+		{"b", 40, true},
+		{"", 40, false},
+		{"", 30, false},
+		{"", 29, true},
+		{"a", 20, false},
+		{"a", 19, true},
+		{"", 11, true},
+		{"", 10, true},
+		{"c", 0, false},
+		{"", 5, true},
 	} {
 		if got := h.was(tc.text, at(tc.since)); got != tc.want {
 			t.Errorf("%q since %d: %t", cmp.Or(tc.text, "none"), tc.since, got)

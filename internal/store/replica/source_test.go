@@ -238,7 +238,7 @@ func inBubble(t *testing.T, edit func(*script, *Options), test func(*testing.T, 
 			edit(r.store, &o)
 		}
 		r.Replica = New(t.Context(), o)
-		defer r.Close()
+		defer func() { _ = r.Close() }()
 		defer r.Watch(func(c tenant.Change) { r.locked(func() { r.heard = append(r.heard, c) }) })()
 		bubble.Wait()
 		test(t, r)

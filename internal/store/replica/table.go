@@ -168,7 +168,6 @@ func (t *table[K, V]) fly(k K, f *flight[V]) {
 		f.value = v
 		if !f.anything && (t.good.group == nil || !slices.Contains(f.groups, t.good.group(v))) {
 			t.good.put(k, v)
-			t.none.Remove(k)
 		}
 	case errors.Is(err, tenant.ErrNotFound) && !errors.Is(err, tenant.ErrUnavailable):
 		f.err = tenant.ErrNotFound

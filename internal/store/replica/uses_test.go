@@ -69,6 +69,23 @@ func TestUsesWaitForTheStore(t *testing.T) {
 	})
 }
 
+// A use that is noted while an older one cannot be written is the one that counts.
+func TestNewerUseStays(t *testing.T) {
+	inBubble(t, func(s *script, _ *Options) { s.hanging["UseKeys"] = true }, func(t *testing.T, r *rig) {
+		r.pass(usesEvery + usesTime)
+		r.Used("acme/a")
+		r.pass(time.Minute - usesEvery - usesTime + time.Second) // it is being written
+		newer := time.Now().Truncate(time.Minute)
+		r.Used("acme/a")
+		r.pass(usesTime)
+		r.store.set(func(s *script) { delete(s.hanging, "UseKeys") })
+		r.pass(usesEvery)
+		if got := r.store.used["acme/a"]; !got.Equal(newer) {
+			t.Errorf("used %v, want %v", got, newer)
+		}
+	})
+}
+
 // A replica that is closed without its store says what is lost, in time.
 func TestLastUsesLost(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, r *rig) {
