@@ -96,7 +96,7 @@ func TestStoreGone(t *testing.T) {
 // With StaleFor 0 everything is refused as soon as the store is known to be gone, and not
 // a moment before.
 func TestNotStaleAtAll(t *testing.T) {
-	inBubble(t, func(_ *script, o *Options) { o.StaleFor = 0 }, func(t *testing.T, r *rig) {
+	inBubble(t, func(_ *script, o *Options) { o.StaleFor = 0 }, func(_ *testing.T, r *rig) {
 		for range 100 {
 			r.wantAll(true)
 			r.pass(130 * time.Millisecond)
