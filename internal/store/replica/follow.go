@@ -17,6 +17,9 @@ const (
 	logTime   = 500 * time.Millisecond // the deadline of reading the revision, or a part of the log
 	logPart   = 1000                   // changes
 	wholeTime = 2 * time.Second        // the deadline of reading cutoffs or signing keys
+	// gather is the pause after each reading of the log: many changes one after the other,
+	// as of an import, are read together.
+	gather = 20 * time.Millisecond
 	// probeEvery is how often a store that is out of reach is tried.
 	probeEvery = 250 * time.Millisecond
 	// suspectAfter is how old the last reading of the log has to be for a failed look-up
@@ -25,9 +28,8 @@ const (
 	// listenAgain is the pause before notifications are listened to again.
 	listenAgain = time.Second
 	// rotateEvery is how often signing keys are rotated, where it is time, and forgotten
-	// cutoffs forgotten here; rotateAgain is when that is tried once more.
+	// cutoffs forgotten here. Where it fails it is tried again every usesEvery.
 	rotateEvery = time.Hour
-	rotateAgain = time.Minute
 	rotateTime  = 5 * time.Second
 )
 
@@ -88,6 +90,9 @@ func (r *Replica) follow(ctx context.Context) {
 			return
 		}
 		timer.Reset(f.settle(read, err))
+		if !pause(ctx, gather) {
+			return
+		}
 	}
 }
 
@@ -196,9 +201,9 @@ func (f *follower) part(ctx context.Context, after int64) ([]store.Change, error
 }
 
 // load reads the store for the first time. Keys are rotated before, so that a new store
-// has one that signs.
+// has one that signs; one that has, and cannot be written (its disk is full), is read.
 func (f *follower) load(ctx context.Context, newest int64) error {
-	if err := f.rotate(ctx); err != nil {
+	if err := f.rotate(ctx); err != nil && !f.signs(ctx) {
 		return err
 	}
 	if err := f.reload(ctx, true, true); err != nil {
@@ -206,6 +211,18 @@ func (f *follower) load(ctx context.Context, newest int64) error {
 	}
 	f.revision.Store(newest)
 	return nil
+}
+
+// signs reports whether the store has a key that signs now.
+func (f *follower) signs(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, wholeTime)
+	defer cancel()
+	keys, err := f.o.Source.SigningKeys(ctx)
+	if err != nil {
+		return false
+	}
+	_, ok := tenant.Signer(keys, f.o.Now())
+	return ok
 }
 
 // anew forgets all. newest is a revision that was read before.
@@ -293,28 +310,26 @@ func (r *Replica) rotate(ctx context.Context) error {
 	if _, err := r.o.Source.RotateSigningKeys(ctx, r.o.Rotation); err != nil {
 		return fmt.Errorf("rotate the store's signing keys: %w", err)
 	}
+	r.rotated.Store(int64(r.reach.clock()))
 	return nil
 }
 
 // housekeep does until ctx ends what can wait: last uses are written, signing keys
 // rotated. What it changes is in the log, which is followed.
 func (r *Replica) housekeep(ctx context.Context) {
-	write, rotate := time.NewTicker(usesEvery), time.NewTimer(rotateEvery)
-	defer write.Stop()
-	defer rotate.Stop()
+	tick := time.NewTicker(usesEvery)
+	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-write.C:
-			// What could not be written waits for the next time.
-			_ = r.uses.write(ctx, r.o.Source)
-		case <-rotate.C:
-			next := rotateEvery
-			if err := r.rotate(ctx); err != nil {
-				next = rotateAgain
-			}
-			rotate.Reset(next)
+		case <-tick.C:
+		}
+		// What fails here is tried again at the next tick; that the store is out of
+		// reach is for follow to say.
+		_ = r.uses.write(ctx, r.o.Source)
+		if r.reach.begun() && r.reach.clock()-time.Duration(r.rotated.Load()) >= rotateEvery {
+			_ = r.rotate(ctx)
 		}
 	}
 }

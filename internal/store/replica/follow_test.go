@@ -61,7 +61,7 @@ func TestChangeIsInForceWhenTold(t *testing.T) {
 					change()
 					r.pass(2 * time.Second)
 					took := at.Sub(begun)
-					if took < 0 || !quiet && took != 0 || took > 2*time.Second {
+					if took < 0 || !quiet && took > gather || took > 2*time.Second {
 						t.Errorf("in force after %v", took)
 					}
 				}
@@ -105,7 +105,7 @@ func TestOnlyWhatChangedIsDropped(t *testing.T) {
 			r.wantKey("b", nil)
 		}
 		r.store.revoke("acme/a")
-		bubble.Wait()
+		r.settled()
 		r.store.count("KeyOf")
 		for _, secret := range []string{"a", "second secret"} {
 			if k := r.wantKey(secret, nil); k == nil || k.RevokedAt.IsZero() {
@@ -151,7 +151,7 @@ func TestChangeDuringLookUp(t *testing.T) {
 				bubble.Wait() // it is read
 				r.store.set(func(s *script) { delete(s.held, "KeyOf") })
 				tc.change(r.store)
-				bubble.Wait() // it is in force
+				r.settled() // it is in force
 				// Whoever asks from now on does not wait for what is older.
 				r.wantKey(tc.secret, tc.after)
 				close(let)
@@ -171,10 +171,10 @@ func TestChangeDuringLookUp(t *testing.T) {
 					defer close(before)
 					_, _ = r.Key(t.Context(), tenant.DigestOf(tc.secret))
 				}()
-				bubble.Wait()
+				r.settled()
 				r.store.set(func(s *script) { delete(s.held, "KeyOf") })
 				tc.change(r.store)
-				bubble.Wait()
+				r.settled()
 				close(let)
 				<-before
 				r.store.count("KeyOf")
@@ -197,10 +197,10 @@ func TestChangeDuringStreamLookUp(t *testing.T) {
 			_, err := r.Stream(t.Context(), "acme", "s")
 			before <- err
 		}()
-		bubble.Wait()
+		r.settled()
 		r.store.set(func(s *script) { delete(s.held, "Stream") })
 		r.store.change(func(s *script) { clear(s.streams) }, streamChanged("s"))
-		bubble.Wait()
+		r.settled()
 		// Whoever asks now does not wait for what is older.
 		r.atOnce(func() {
 			if s, err := r.Stream(t.Context(), "acme", "s"); !errors.Is(err, tenant.ErrNotFound) {
@@ -249,7 +249,7 @@ func TestLogThatDoesNotTell(t *testing.T) {
 					s.cutoffs["acme/a"] = store.Cutoff{KeyID: "acme/a", At: never(), Set: time.Now()}
 					change(s)
 				})
-				bubble.Wait()
+				r.settled()
 				r.wantKey("a", tenant.ErrNotFound)
 				r.wantKey("new", nil)
 				if r.Cutoff("acme/a").IsZero() {
@@ -278,7 +278,7 @@ func TestManyChanges(t *testing.T) {
 			entries = append(entries, keyChanged(fmt.Sprint("acme/", i)))
 		}
 		r.store.change(func(s *script) { delete(s.keys, tenant.DigestOf("a")) }, append(entries, keyChanged("acme/a"))...)
-		bubble.Wait()
+		r.settled()
 		r.wantKey("a", tenant.ErrNotFound)
 		if diff := gocmp.Diff([]tenant.Change{{Kind: tenant.Everything}}, r.told()); diff != "" {
 			t.Errorf("told (-want +got):\n%s", diff)
@@ -287,9 +287,27 @@ func TestManyChanges(t *testing.T) {
 			t.Errorf("read in %d parts", n)
 		}
 		r.store.change(func(*script) {}, entries[:watch.MaxTold]...)
-		bubble.Wait()
+		r.settled()
 		if n := len(r.told()); n != watch.MaxTold {
 			t.Errorf("%d told one by one", n)
+		}
+	})
+}
+
+// An import, change by change, has the log read some fifty times a second and not at each.
+func TestManyNotifications(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, r *rig) {
+		r.store.count("Changes")
+		for i := range 1000 {
+			r.store.addKey(fmt.Sprint("acme/", i), fmt.Sprint(i))
+			r.pass(time.Millisecond)
+		}
+		r.settled()
+		if n := r.store.count("Changes"); n < 40 || n > 60 {
+			t.Errorf("the log was read %d times", n)
+		}
+		if n := len(r.told()); n != 1000 || r.Stats().Revision != 1000 {
+			t.Errorf("%d told, revision %d", n, r.Stats().Revision)
 		}
 	})
 }
@@ -314,7 +332,7 @@ func TestRightsAreNewWhenCutoffIs(t *testing.T) {
 			t.Errorf("told before it is in force: %v", told)
 		}
 		close(let)
-		bubble.Wait()
+		r.settled()
 		if r.Cutoff("acme/a").IsZero() || len(r.told()) != 1 {
 			t.Error("no cutoff, or not told")
 		}

@@ -70,7 +70,7 @@ func TestHotLookUpsAllocateNothing(t *testing.T) {
 	}
 }
 
-// A full cache takes no more than is stated: half a kilobyte for each thing.
+// A full cache takes no more than is stated: about 600 bytes for each thing.
 func TestMemoryOfAThing(t *testing.T) {
 	const many = 20_000
 	u := newTable[tenant.Digest](t.Context(), newReach(time.Now, 0), many, func(k *tenant.Key) string { return k.ID }, nil)

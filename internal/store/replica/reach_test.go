@@ -40,7 +40,7 @@ func TestStoreGone(t *testing.T) {
 	for _, staleFor := range []time.Duration{DefaultStaleFor, time.Minute, 5 * time.Second} {
 		inBubble(t, func(_ *script, o *Options) { o.StaleFor = staleFor }, func(t *testing.T, r *rig) {
 			r.wantAll(true)
-			r.pass(10*time.Second + pollEvery/2)
+			r.pass(10 * time.Second)
 			read := time.Now().Add(-pollEvery / 2)
 			r.store.set(func(s *script) { s.down = true })
 			// Until it is noticed, by a look-up or the poll, at most one look-up asks.
@@ -123,7 +123,7 @@ func TestNotStaleAtAll(t *testing.T) {
 func TestHangingStore(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, r *rig) {
 		r.wantAll(true)
-		r.pass(pollEvery / 2)
+		r.pass(2 * suspectAfter)
 		r.store.set(func(s *script) {
 			for _, method := range []string{"KeyOf", "Account", "Stream", "Revision", "Changes"} {
 				s.hanging[method] = true

@@ -137,12 +137,15 @@ func (f *fleet) within(most time.Duration, what string, change func() error, tol
 // TestRealStores is every change that matters to a request, made in a store and waited for
 // in its replicas (A12, A13): within a second, within two where notifications are lost.
 func TestRealStores(t *testing.T) {
+	t.Parallel()
 	for _, hears := range []bool{true, false} {
 		t.Run(fmt.Sprintf("SQLite/notified=%t", hears), func(t *testing.T) {
+			t.Parallel()
 			url := "sqlite:" + filepath.Join(t.TempDir(), "sluice.db")
 			newFleet(t, url, 1, hears, DefaultStaleFor).play(hears)
 		})
 		t.Run(fmt.Sprintf("Postgres/notified=%t", hears), func(t *testing.T) {
+			t.Parallel()
 			newFleet(t, postgres.Database(t), 2, hears, DefaultStaleFor).play(hears)
 		})
 	}
@@ -318,6 +321,7 @@ func (f *fleet) playUses() {
 // on, nothing unknown is "not found", and what changed meanwhile is in force within two
 // seconds of its being back.
 func TestPostgresGone(t *testing.T) {
+	t.Parallel()
 	server := postgrestest.Start(t)
 	f := newFleet(t, server.Database(t, ""), 2, true, time.Minute)
 	ctx := t.Context()

@@ -32,7 +32,7 @@ type Options struct {
 	Rotation tenant.Rotation
 
 	// The most things that are remembered of each kind, above 0; 0 = 100,000 keys,
-	// 20,000 accounts, 100,000 streams. One takes about half a kilobyte.
+	// 20,000 accounts, 100,000 streams. One takes about 600 bytes.
 	Keys, Accounts, Streams int
 
 	Now    func() time.Time // nil = time.Now
@@ -91,7 +91,8 @@ type Replica struct {
 	loaded   atomic.Pointer[whole]
 	revision atomic.Int64 // of the newest change in force; -1 = nothing is
 
-	nudged chan struct{} // holds one where the log is to be read now
+	rotated atomic.Int64  // when signing keys were, on the clock of reach
+	nudged  chan struct{} // holds one where the log is to be read now
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -118,6 +119,7 @@ func New(ctx context.Context, o Options) *Replica {
 	r := &Replica{o: o, reach: newReach(o.Now, o.StaleFor), nudged: make(chan struct{}, 1)}
 	r.uses = newUses(o.Keys)
 	r.revision.Store(-1)
+	r.rotated.Store(-int64(rotateEvery)) // never
 	r.SetDefaults(o.Defaults)
 	ctx, r.stop = context.WithCancel(context.WithoutCancel(ctx))
 	r.keys = newTable(ctx, r.reach, o.Keys, func(k *tenant.Key) string { return k.ID }, r.askKey)

@@ -6,7 +6,6 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
-	"sluice/internal/bubble"
 	"sluice/internal/store"
 	"sluice/internal/tenant"
 )
@@ -40,7 +39,7 @@ func TestSigningKeysStayTheSame(t *testing.T) {
 			s.signing[0].SignUntil = time.Unix(5e9, 0)
 			s.signing = append(s.signing, second)
 		}, tenant.Change{Kind: tenant.SigningKeysChanged})
-		bubble.Wait()
+		r.settled()
 		after := read()
 		if len(after) != 2 || after[0].Private != before[0].Private || !after[0].SignUntil.Equal(time.Unix(5e9, 0)) || after[1].ID != second.ID {
 			t.Errorf("with another: %v", after)
@@ -77,12 +76,12 @@ func TestRotation(t *testing.T) {
 		if n := count(); n != 1 {
 			t.Errorf("at first %d keys", n)
 		}
-		r.pass(rotateEvery - time.Second)
+		r.pass(rotateEvery - usesEvery)
 		if n := count(); n != 1 || r.store.count("RotateSigningKeys") != 1 {
 			t.Errorf("within the hour %d keys", n)
 		}
 		r.told()
-		r.pass(2*time.Second + pollEvery)
+		r.pass(usesEvery + pollEvery)
 		if n := count(); n != 2 {
 			t.Errorf("after an hour %d keys", n)
 		}
@@ -92,11 +91,38 @@ func TestRotation(t *testing.T) {
 		r.store.set(func(s *script) { s.failing["RotateSigningKeys"] = errDown })
 		r.pass(rotateEvery)
 		r.store.set(func(s *script) { delete(s.failing, "RotateSigningKeys") })
-		r.pass(rotateAgain + pollEvery)
+		r.pass(usesEvery + pollEvery)
 		if n := count(); n != 3 {
 			t.Errorf("after a failure %d keys", n)
 		}
 	})
+}
+
+// A store that cannot be written, as its disk is full, is read all the same where it has
+// a key that signs; the keys are rotated as soon as it can be.
+func TestRotationThatFailsAtFirst(t *testing.T) {
+	inBubble(t, func(s *script, _ *Options) {
+		s.failing["RotateSigningKeys"] = errDown
+		s.signing = []tenant.SigningKey{signingKey(t)}
+	}, func(t *testing.T, r *rig) {
+		r.wantAll(true)
+		if err := r.Ready(); err != nil || len(r.lost) != 0 {
+			t.Errorf("ready: %v, lost: %v", err, r.lost)
+		}
+		r.store.set(func(s *script) { delete(s.failing, "RotateSigningKeys") })
+		r.store.count("RotateSigningKeys")
+		r.pass(10 * usesEvery)
+		if n := r.store.count("RotateSigningKeys"); n != 1 {
+			t.Errorf("rotated %d times", n)
+		}
+	})
+	// One that has signed its last is not enough.
+	inBubble(t, func(s *script, _ *Options) {
+		s.failing["RotateSigningKeys"] = errDown
+		old := signingKey(t)
+		old.SignUntil = time.Unix(1, 0)
+		s.signing = []tenant.SigningKey{old}
+	}, func(_ *testing.T, r *rig) { r.wantAll(false) })
 }
 
 // Cutoffs follow the log; those that the store has forgotten, since no token can live
@@ -115,7 +141,7 @@ func TestCutoffsFollow(t *testing.T) {
 		want("acme/old", at)
 		want("acme/a", time.Time{})
 		r.store.change(func(s *script) { s.cutoffs["acme/a"] = store.Cutoff{KeyID: "acme/a", At: at.Add(1)} }, keyChanged("acme/a"))
-		bubble.Wait()
+		r.settled()
 		want("acme/a", at.Add(1))
 		r.store.set(func(s *script) { delete(s.cutoffs, "acme/old") })
 		r.pass(rotateEvery + pollEvery)

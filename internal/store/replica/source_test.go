@@ -240,7 +240,7 @@ func inBubble(t *testing.T, edit func(*script, *Options), test func(*testing.T, 
 		r.Replica = New(t.Context(), o)
 		defer func() { _ = r.Close() }()
 		defer r.Watch(func(c tenant.Change) { r.locked(func() { r.heard = append(r.heard, c) }) })()
-		bubble.Wait()
+		r.pass(pollEvery / 2) // between two readings of the log
 		test(t, r)
 	})
 }
@@ -265,6 +265,9 @@ func (r *rig) pass(d time.Duration) {
 	time.Sleep(d)
 	bubble.Wait()
 }
+
+// settled lets what was notified come into force.
+func (r *rig) settled() { r.pass(gather) }
 
 // wantKey wants a secret's key to be found, or that error.
 func (r *rig) wantKey(secret string, want error) *tenant.Key {
