@@ -221,6 +221,11 @@ func TestChangeDuringStreamLookUp(t *testing.T) {
 func TestLogThatDoesNotTell(t *testing.T) {
 	for name, change := range map[string]func(*script){
 		"forgotten": func(s *script) { s.revision, s.forgotten = s.revision+7, s.revision+7 },
+		"not whole": func(s *script) {
+			s.revision++
+			s.log = append(s.log, store.Change{Revision: s.revision, Change: keyChanged("x")})
+			s.torn = true
+		},
 		"a gap": func(s *script) {
 			s.revision += 2
 			s.log = append(s.log, store.Change{Revision: s.revision, Change: keyChanged("x")})
@@ -258,7 +263,11 @@ func TestLogThatDoesNotTell(t *testing.T) {
 				if diff := gocmp.Diff([]tenant.Change{{Kind: tenant.Everything}}, r.told()); diff != "" {
 					t.Errorf("told (-want +got):\n%s", diff)
 				}
+				if n := len(r.keys.good.groups); n != 1 {
+					t.Errorf("%d ids are remembered of one key", n)
+				}
 				// And once: it follows on from there.
+				r.store.set(func(s *script) { s.torn = false })
 				r.store.addKey("acme/d", "d")
 				r.pass(5 * time.Second)
 				if diff := gocmp.Diff([]tenant.Change{keyChanged("acme/d")}, r.told()); diff != "" {

@@ -3,6 +3,7 @@ package replica
 import (
 	"fmt"
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -67,6 +68,52 @@ func TestHotLookUpsAllocateNothing(t *testing.T) {
 		if n := testing.AllocsPerRun(1000, ask); n >= 1 {
 			t.Errorf("%s allocates %v times", name, n)
 		}
+	}
+}
+
+// Whoever asks, what changes and what looks at the state do not disturb one another, on
+// as many processors as there are.
+func TestAllAtOnce(t *testing.T) {
+	const many, rounds = 50, 2000
+	s := newScript()
+	for i := range many {
+		k := key(fmt.Sprint("acme/", i), fmt.Sprint("k", i))
+		s.keys[k.Digest] = k
+	}
+	s.accounts["acme"] = store.Account{ID: "acme", State: tenant.Active}
+	r := New(t.Context(), Options{Source: s, StaleFor: time.Hour, Keys: many / 2})
+	defer func() { _ = r.Close() }()
+	eventually(t, "the first reading", func() bool { return r.Ready() == nil })
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for i := range rounds {
+				id := fmt.Sprint("acme/", i%many)
+				if k, err := r.Key(t.Context(), tenant.DigestOf(fmt.Sprint("k", i%many))); err != nil || k.ID != id {
+					t.Errorf("%s: %v, %v", id, k, err)
+				}
+				if a, err := r.Account(t.Context(), "acme"); err != nil || a.Limits.Burst > rounds {
+					t.Errorf("account: %v, %v", a, err)
+				}
+				r.Used(id)
+				r.Cutoff(id)
+			}
+		})
+	}
+	all.Go(func() {
+		for i := range rounds {
+			id := fmt.Sprint("acme/", i%many)
+			s.change(func(s *script) { s.cutoffs[id] = store.Cutoff{KeyID: id, At: time.Unix(int64(i), 0)} }, keyChanged(id), accountChanged())
+			r.SetDefaults(tenant.Limits{Burst: i})
+			if n := r.Stats().Keys; n > many/2 {
+				t.Errorf("%d keys are known", n)
+			}
+		}
+	})
+	all.Wait()
+	eventually(t, "the last change", func() bool { return r.Stats().Revision == 2*rounds })
+	if at := r.Cutoff("acme/0"); at.Unix() != rounds-many {
+		t.Errorf("cutoff %v", at)
 	}
 }
 

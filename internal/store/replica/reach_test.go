@@ -190,8 +190,11 @@ func TestBeginWithoutTheStore(t *testing.T) {
 		if s := r.Stats(); s.Revision != -1 || s.LostSince.IsZero() {
 			t.Errorf("stats: %+v", s)
 		}
-		r.pass(time.Hour)
+		r.pass(time.Hour + time.Minute)
 		r.wantAll(false)
+		if n := r.store.count("RotateSigningKeys"); n != 0 {
+			t.Errorf("keys of a store that was never read were to be rotated %d times", n)
+		}
 		r.store.set(func(s *script) {
 			s.down = false
 			s.revision = 5 // whose changes nobody needs

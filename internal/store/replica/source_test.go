@@ -30,6 +30,7 @@ type script struct {
 	log       []store.Change
 	revision  int64
 	forgotten int64 // revisions up to it are in the log no more
+	torn      bool  // the log says that it is not whole, whatever it has
 	listeners map[int]func()
 	last      int
 
@@ -172,7 +173,7 @@ func (s *script) Revision(ctx context.Context) (int64, error) {
 
 func (s *script) Changes(ctx context.Context, after int64, limit int) (list []store.Change, whole bool, err error) {
 	list, err = answer(ctx, s, "Changes", func() ([]store.Change, error) {
-		whole = after >= s.forgotten
+		whole = after >= s.forgotten && !s.torn
 		var list []store.Change
 		for _, c := range s.log {
 			if c.Revision > after && c.Revision > s.forgotten && len(list) < limit {
