@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -86,20 +87,21 @@ func (c *cache[K, V]) slot() int {
 	return slot
 }
 
-func (c *cache[K, V]) remove(k K) {
+// remove reports whether it was there.
+func (c *cache[K, V]) remove(k K) bool {
 	found, ok := c.entries.LoadAndDelete(k)
 	if !ok {
-		return
+		return false
 	}
 	e, ok := found.(*entry[K, V])
 	if !ok {
-		return
+		return false
 	}
 	c.ring[e.slot] = nil
 	c.free = append(c.free, e.slot)
 	c.size.Add(-1)
 	if c.group == nil {
-		return
+		return true
 	}
 	g := c.group(e.value)
 	if left := without(c.groups[g], k); len(left) > 0 {
@@ -107,13 +109,11 @@ func (c *cache[K, V]) remove(k K) {
 	} else {
 		delete(c.groups, g)
 	}
+	return true
 }
 
-func (c *cache[K, V]) removeGroup(g string) {
-	for _, k := range append([]K(nil), c.groups[g]...) {
-		c.remove(k)
-	}
-}
+// grouped are the keys of a group.
+func (c *cache[K, V]) grouped(g string) []K { return slices.Clone(c.groups[g]) }
 
 func (c *cache[K, V]) clear() {
 	c.entries.Clear()

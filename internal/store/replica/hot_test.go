@@ -23,14 +23,9 @@ func hot(tb testing.TB, many int) *Replica {
 	}
 	s.accounts["acme"] = store.Account{ID: "acme", State: tenant.Active}
 	s.cutoffs["acme/0"] = store.Cutoff{KeyID: "acme/0", At: time.Unix(1, 0)}
-	read := make(chan struct{}, 1)
-	s.held["SigningKeys"] = func() { read <- struct{}{} }
 	r := New(tb.Context(), Options{Source: s, StaleFor: time.Hour, Defaults: tenant.DefaultLimits()})
 	tb.Cleanup(func() { _ = r.Close() })
-	<-read
-	for r.Ready() != nil { // a moment later
-		runtime.Gosched()
-	}
+	eventually(tb, "the first reading", func() bool { return r.Ready() == nil })
 	for i := range many {
 		if _, err := r.Key(tb.Context(), tenant.DigestOf(fmt.Sprint("k", i))); err != nil {
 			tb.Fatal(err)

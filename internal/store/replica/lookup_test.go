@@ -92,35 +92,6 @@ func TestSlowLookUp(t *testing.T) {
 	})
 }
 
-// Over 64 look-ups of unknown keys at a time the answer is "cannot be told", at once;
-// what is known goes on.
-func TestSixtyFourAtOnce(t *testing.T) {
-	inBubble(t, nil, func(t *testing.T, r *rig) {
-		r.wantKey("a", nil)
-		r.store.set(func(s *script) { s.hanging["KeyOf"] = true })
-		r.store.count("KeyOf")
-		var all sync.WaitGroup
-		for i := range askedAtOnce {
-			all.Go(func() { r.wantKey(fmt.Sprint("unknown", i), tenant.ErrUnavailable) })
-		}
-		bubble.Wait()
-		r.atOnce(func() {
-			r.wantKey("one more", tenant.ErrUnavailable)
-			r.wantKey("a", nil)
-			if _, err := r.Stream(t.Context(), "acme", "s"); err != nil {
-				t.Errorf("a stream, which is another kind: %v", err)
-			}
-		})
-		all.Wait()
-		if n := r.store.count("KeyOf"); n != askedAtOnce {
-			t.Errorf("%d were asked", n)
-		}
-		bubble.Wait()
-		r.store.set(func(s *script) { s.hanging["KeyOf"] = false })
-		r.wantKey("one more", tenant.ErrNotFound)
-	})
-}
-
 // A13: a key that was tried before it existed works at once when it does, as the log of
 // changes says so; and after a second even if nothing says it.
 func TestNewKeyIsNotHidden(t *testing.T) {
@@ -194,72 +165,6 @@ func TestAnswerInBetween(t *testing.T) {
 		r.wantKey("a", nil)
 		if f, k, err := r.keys.join(tenant.DigestOf("a")); f != nil || k == nil || err != nil {
 			t.Errorf("asks again: %v, %v", k, err)
-		}
-	})
-}
-
-// A13: a flood of made-up keys costs bounded memory, and drives no good key out.
-func TestFloodOfUnknownKeys(t *testing.T) {
-	const good = 100
-	inBubble(t, func(s *script, o *Options) {
-		o.Keys = good
-		for i := range good {
-			k := key(fmt.Sprint("acme/", i), fmt.Sprint("good", i))
-			s.keys[k.Digest] = k
-		}
-	}, func(t *testing.T, r *rig) {
-		for i := range good {
-			r.wantKey(fmt.Sprint("good", i), nil)
-		}
-		for i := range 3 * nonesKept {
-			r.wantKey(fmt.Sprint("made up", i), tenant.ErrNotFound)
-		}
-		r.store.count("KeyOf")
-		for i := range good {
-			r.wantKey(fmt.Sprint("good", i), nil)
-		}
-		if n := r.store.count("KeyOf"); n != 0 {
-			t.Errorf("%d good keys were driven out", n)
-		}
-		if s := r.Stats(); s.Keys != good || s.Unknown != nonesKept {
-			t.Errorf("stats: %+v", s)
-		}
-	})
-}
-
-// Each kind is bounded by its option, and what is used stays.
-func TestBoundedByOptions(t *testing.T) {
-	const most, many = 50, 1000
-	inBubble(t, func(s *script, o *Options) {
-		o.Keys, o.Accounts, o.Streams = most, most, most
-		for i := range many {
-			k := key(fmt.Sprint("acme/", i), fmt.Sprint("k", i))
-			s.keys[k.Digest] = k
-			id := tenant.AccountID(fmt.Sprint("a", i))
-			s.accounts[id] = store.Account{ID: id, State: tenant.Active}
-			name := tenant.StreamName(fmt.Sprint("s", i))
-			s.streams[streamID{"acme", name}] = stream(name)
-		}
-	}, func(t *testing.T, r *rig) {
-		r.wantKey("a", nil)
-		for i := range many {
-			r.wantKey(fmt.Sprint("k", i), nil)
-			r.wantKey("a", nil)
-			if _, err := r.Account(t.Context(), tenant.AccountID(fmt.Sprint("a", i))); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := r.Stream(t.Context(), "acme", tenant.StreamName(fmt.Sprint("s", i))); err != nil {
-				t.Fatal(err)
-			}
-			if s := r.Stats(); s.Keys > most || s.Accounts > most || s.Streams > most {
-				t.Fatalf("stats: %+v", s)
-			}
-		}
-		if n := r.store.count("KeyOf"); n != many+1 {
-			t.Errorf("asked %d times: the key in use was driven out", n)
-		}
-		if n := len(r.keys.good.groups); n != most {
-			t.Errorf("%d ids are remembered of %d keys", n, most)
 		}
 	})
 }

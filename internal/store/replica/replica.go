@@ -70,7 +70,8 @@ func (o Options) withDefaults() Options {
 // Replica is a tenant.Directory over a store. Look-ups of what is known take no lock and
 // allocate nothing. One of what is not known waits for the store, 250 ms at most; it is
 // ErrUnavailable at once where 64 of its kind are under way, where the store is known to
-// be out of reach, and before the store was read for the first time.
+// be out of reach, and before the store was read for the first time. What was known until
+// a change waits for its turn among the 64, within the 250 ms, and goes first.
 //
 // Without the store, what is known is used for Options.StaleFor after the log of changes
 // was read last. After that, until the log has been caught up with, all is

@@ -25,6 +25,9 @@ const (
 	// nonesKept bounds what is known not to exist, of one kind. It is apart from what
 	// does, so that a flood of made-up keys drives out none of the good ones.
 	nonesKept = 8192
+	// waitingMost bounds the look-ups that wait for their turn, of one kind. What is known
+	// to have existed waits; what nobody knows does not.
+	waitingMost = 4096
 	// touchesKept is how many changes a look-up under way is told of one by one.
 	touchesKept = 64
 )
@@ -51,11 +54,17 @@ type table[K comparable, V any] struct {
 	// good is read without mu.
 	good cache[K, V]
 	// none says until when something is known not to exist, by the clock of reach.
-	none    *simplelru.LRU[K, time.Duration]
+	none *simplelru.LRU[K, time.Duration]
+	// former is what was known until a change, at most as much as may be known. After one
+	// that drops everything, all that is in use is asked for at one moment: it waits for
+	// its turn, where made-up keys are turned away, and goes before them.
+	former  map[K]struct{}
 	flights map[K]*flight[V]        // those that one may join
 	running map[*flight[V]]struct{} // these, and those that were left by a change
 	closed  bool
 	over    sync.WaitGroup // of running
+
+	turns chan struct{} // holds one for each question that the store is being asked
 }
 
 // flight is a question under way. value and err are there when done is closed.
@@ -79,7 +88,8 @@ func newTable[K comparable, V any](life context.Context, r *reach, most int, gro
 	}
 	return &table[K, V]{
 		life: life, reach: r, ask: ask, failed: func() {}, none: none,
-		good:    cache[K, V]{max: most, group: group},
+		good:   cache[K, V]{max: most, group: group},
+		former: make(map[K]struct{}), turns: make(chan struct{}, askedAtOnce),
 		flights: make(map[K]*flight[V]), running: make(map[*flight[V]]struct{}),
 	}
 }
@@ -137,25 +147,54 @@ func (t *table[K, V]) join(k K) (f *flight[V], value V, err error) {
 	if f := t.flights[k]; f != nil {
 		return f, value, nil
 	}
-	switch {
-	case t.reach.isLost():
+	if t.reach.isLost() {
 		return nil, value, errGone
-	case len(t.running) >= askedAtOnce:
-		return nil, value, errBusy
+	}
+	f, err = t.begin(k, now)
+	return f, value, err
+}
+
+// begin begins a flight; t.mu is held. The error is errBusy.
+func (t *table[K, V]) begin(k K, now time.Duration) (*flight[V], error) {
+	_, waits := t.former[k]
+	if waits && len(t.running) >= waitingMost {
+		return nil, errBusy
+	}
+	if !waits {
+		select {
+		case t.turns <- struct{}{}:
+		default:
+			return nil, errBusy
+		}
 	}
 	ctx, cancel := context.WithTimeout(t.life, askTime)
-	f = &flight[V]{limit: ctx, begun: now, done: make(chan struct{})}
+	f := &flight[V]{limit: ctx, begun: now, done: make(chan struct{})}
 	t.flights[k], t.running[f] = f, struct{}{}
 	t.over.Go(func() {
 		defer cancel()
-		t.fly(k, f)
+		if !waits {
+			t.fly(k, f)
+			return
+		}
+		select {
+		case t.turns <- struct{}{}:
+			t.fly(k, f)
+		case <-ctx.Done():
+			t.land(k, f, *new(V), errBusy)
+		}
 	})
-	return f, value, nil
+	return f, nil
 }
 
-// fly asks, and keeps the answer unless a change came in between.
+// fly asks. The turn is its own, and ends.
 func (t *table[K, V]) fly(k K, f *flight[V]) {
 	v, err := t.ask(f.limit, k)
+	<-t.turns
+	t.land(k, f, v, err)
+}
+
+// land ends a flight with an answer, and keeps that unless a change came in between.
+func (t *table[K, V]) land(k K, f *flight[V], v V, err error) {
 	defer close(f.done)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -169,8 +208,10 @@ func (t *table[K, V]) fly(k K, f *flight[V]) {
 		if !f.anything && (t.good.group == nil || !slices.Contains(f.groups, t.good.group(v))) {
 			t.good.put(k, v)
 		}
+		delete(t.former, k)
 	case errors.Is(err, tenant.ErrNotFound) && !errors.Is(err, tenant.ErrUnavailable):
 		f.err = tenant.ErrNotFound
+		delete(t.former, k)
 		if !f.anything && len(f.groups) == 0 {
 			// From when it was asked: what was made a moment later is not hidden longer.
 			t.none.Add(k, f.begun+noneKept)
@@ -185,7 +226,7 @@ func (t *table[K, V]) fly(k K, f *flight[V]) {
 func (t *table[K, V]) drop(k K) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.good.remove(k)
+	t.leave(k)
 	t.none.Remove(k)
 	if f := t.flights[k]; f != nil {
 		f.anything = true
@@ -199,7 +240,9 @@ func (t *table[K, V]) drop(k K) {
 func (t *table[K, V]) dropGroup(g string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.good.removeGroup(g)
+	for _, k := range t.good.grouped(g) {
+		t.leave(k)
+	}
 	t.none.Purge()
 	clear(t.flights)
 	for f := range t.running {
@@ -211,10 +254,25 @@ func (t *table[K, V]) dropGroup(g string) {
 	}
 }
 
+// leave forgets what is known of one thing, but that it was known; t.mu is held.
+func (t *table[K, V]) leave(k K) {
+	if t.good.remove(k) && len(t.former) < t.good.max {
+		t.former[k] = struct{}{}
+	}
+}
+
 // clear forgets everything.
 func (t *table[K, V]) clear() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if len(t.former)+int(t.good.size.Load()) > t.good.max {
+		clear(t.former) // what nobody asked for since gives way
+	}
+	for _, e := range t.good.ring {
+		if e != nil {
+			t.former[e.key] = struct{}{}
+		}
+	}
 	t.good.clear()
 	t.none.Purge()
 	clear(t.flights)
