@@ -33,9 +33,7 @@ func (s *Shared) Database(tb testing.TB) string {
 	tb.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.server == nil {
-		s.server = start(tb)
-	}
+	s.start(tb)
 	if s.Fill == nil {
 		return s.server.Database(tb, "")
 	}
@@ -45,6 +43,22 @@ func (s *Shared) Database(tb testing.TB) string {
 		s.filled = true
 	}
 	return s.server.Database(tb, template)
+}
+
+// Empty makes a database that Fill has not filled.
+func (s *Shared) Empty(tb testing.TB) string {
+	tb.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.start(tb)
+	return s.server.Database(tb, "")
+}
+
+func (s *Shared) start(tb testing.TB) {
+	tb.Helper()
+	if s.server == nil {
+		s.server = start(tb)
+	}
 }
 
 // Close ends the server, if there is one.
