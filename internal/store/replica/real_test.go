@@ -317,6 +317,51 @@ func (f *fleet) playUses() {
 	}
 }
 
+// A12, as a client sees it: a key that is used a hundred times a second through each of
+// two replicas is good for the last time within the bound of its revocation, and so is a
+// token that was made from it.
+func TestLastUseOfRevokedKey(t *testing.T) {
+	t.Parallel()
+	for hears, most := range map[bool]time.Duration{true: time.Second, false: 2 * time.Second} {
+		t.Run(fmt.Sprintf("notified=%t", hears), func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t, postgres.Database(t), 2, hears, DefaultStaleFor)
+			issued := time.Now()
+			ended := make(chan time.Time, 2*len(f.replicas)) // when something was good last
+			use := func(good func() bool) {
+				tick := time.NewTicker(10 * time.Millisecond)
+				defer tick.Stop()
+				last := time.Now()
+				for good() {
+					last = time.Now()
+					<-tick.C
+				}
+				ended <- last
+			}
+			for _, r := range f.replicas {
+				go use(func() bool {
+					k, err := r.Key(t.Context(), tenant.DigestOf("a"))
+					if err != nil {
+						t.Errorf("key: %v", err)
+					}
+					return err == nil && k.RevokedAt.IsZero() && t.Context().Err() == nil
+				})
+				go use(func() bool { return issued.After(r.Cutoff("acme/a")) && t.Context().Err() == nil })
+			}
+			for _, r := range f.replicas { // all are at it
+				eventually(t, "the first use", func() bool { return r.Stats().Keys == 1 })
+			}
+			revoked := time.Now()
+			f.do("revoke a key", f.RevokeKey(t.Context(), "acme", "acme/a"))
+			for range cap(ended) {
+				if after := (<-ended).Sub(revoked); after > most {
+					t.Errorf("good for the last time %v after it was revoked", after)
+				}
+			}
+		})
+	}
+}
+
 // A11: PostgreSQL is stopped and comes back, and is frozen and thawed. What is known goes
 // on, nothing unknown is "not found", and what changed meanwhile is in force within two
 // seconds of its being back.

@@ -109,7 +109,7 @@ type streamID struct {
 
 // whole is what is known entirely, and never changes once it is published.
 type whole struct {
-	cutoffs map[string]time.Time
+	cutoffs map[string]time.Time // by key; of those that lost rights within tenant.CutoffKept, which bounds it
 	signing []tenant.SigningKey
 }
 
