@@ -89,7 +89,7 @@ func libraries() map[string][]string {
 		"golang.org/x/sync/...":                   {"cmd/sluice", "gateway/...", "auth", "cache", "internal/..."},
 		"golang.org/x/sys/unix":                   {"cmd/sluice", "gateway/upstream/...", "bench/..."},
 		"github.com/golang-jwt/jwt/v5":            {"auth"},
-		"github.com/hashicorp/golang-lru/v2/...":  {"auth"},
+		"github.com/hashicorp/golang-lru/v2/...":  {"auth", "internal/store/replica"},
 		"golang.org/x/time/rate":                  {"ratelimit"},
 		"github.com/redis/go-redis/...":           {"ratelimit", "internal/redistest"},
 		"github.com/jackc/pgx/v5/...":             {"internal/store", "internal/postgrestest"},

@@ -114,7 +114,7 @@ func (d *Directory) change(follow func(prev *snapshot, now time.Time) (*snapshot
 	if err != nil {
 		return err
 	}
-	d.watchers.announce(changes)
+	d.watchers.Tell(changes)
 	return nil
 }
 
