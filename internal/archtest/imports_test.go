@@ -27,7 +27,7 @@ func layers() map[string]rule {
 			"config", "gateway", "gateway/upstream", "auth", "ratelimit", "cache",
 			"internal/tenant", "internal/refusal", "internal/secret", "internal/store/...", "internal/manage",
 			"internal/console", "internal/telemetry", "internal/ursulatest/...",
-		}, tests: []string{"bench/...", "internal/redistest", "internal/realpart", "internal/bubble"}},
+		}, tests: []string{"bench/...", "internal/redistest", "internal/postgrestest", "internal/realpart", "internal/bubble"}},
 
 		// The two that speak HTTP refusals. gateway never learns where accounts are kept.
 		"gateway": {imports: []string{
@@ -39,7 +39,7 @@ func layers() map[string]rule {
 		}, tests: []string{"internal/ursulatest/...", "internal/store/...", "internal/bubble"}},
 
 		"auth":               {imports: []string{"internal/tenant", "internal/secret"}, tests: []string{"internal/store/...", "internal/bubble"}},
-		"internal/store/...": {imports: []string{"internal/tenant", "internal/secret", "internal/store/..."}},
+		"internal/store/...": {imports: []string{"internal/tenant", "internal/secret", "internal/store/..."}, tests: []string{"internal/postgrestest", "internal/realpart", "internal/bubble"}},
 
 		// cmd translates the file into each package's Options; nobody else sees it.
 		"config": {imports: []string{"internal/secret"}},
@@ -61,6 +61,7 @@ func layers() map[string]rule {
 		"internal/bubble":         {},
 		"internal/ursulatest/...": {imports: []string{"internal/ursulatest/...", "internal/realpart"}},
 		"internal/redistest":      {imports: []string{"internal/realpart"}},
+		"internal/postgrestest":   {imports: []string{"internal/realpart"}},
 
 		// Tools of the developer: no part of the binary.
 		"internal/gendoc":   {imports: []string{"config", "internal/refusal", "internal/telemetry"}},
@@ -90,6 +91,9 @@ func libraries() map[string][]string {
 		"github.com/hashicorp/golang-lru/v2/...":  {"auth"},
 		"golang.org/x/time/rate":                  {"ratelimit"},
 		"github.com/redis/go-redis/...":           {"ratelimit", "internal/redistest"},
+		"github.com/jackc/pgx/v5/...":             {"internal/store", "internal/postgrestest"},
+		"modernc.org/sqlite/...":                  {"internal/store"},
+		"github.com/pressly/goose/v3/...":         {"internal/store"},
 		"github.com/google/go-cmp/...":            {"internal/store/storetest", "ratelimit/limittest"},
 		// In tests alone: the proxy that breaks what passes to nodes, and its logger.
 		"github.com/Shopify/toxiproxy/...": nil,
