@@ -212,7 +212,7 @@ func (r *Reconciler) settle(ctx context.Context, s *store.Stream) {
 	case errors.Is(err, errLater):
 		pause := r.pauseOf(s.ID)
 		r.log(s).Debug("stream not settled yet", zap.Duration("again_in", pause), zap.Error(err))
-		if err := r.o.Store.Busy(ctx, s.ID, r.o.Now().Add(pause)); err != nil && !errors.Is(err, store.ErrNotFound) {
+		if err := r.o.Store.Leave(ctx, s.ID, r.o.Now().Add(pause)); err != nil && !errors.Is(err, store.ErrNotFound) {
 			r.complain(ctx, "put a stream off", err)
 		}
 	default:
@@ -269,7 +269,7 @@ func (r *Reconciler) Delete(ctx context.Context, s *store.Stream) error {
 func (r *Reconciler) release(ctx context.Context, s *store.Stream) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.o.Request)
 	defer cancel()
-	if err := r.o.Store.Busy(ctx, s.ID, r.o.Now()); err != nil && !errors.Is(err, store.ErrNotFound) {
+	if err := r.o.Store.Leave(ctx, s.ID, r.o.Now()); err != nil && !errors.Is(err, store.ErrNotFound) {
 		r.complain(ctx, "leave a stream to the reconciler", err)
 	}
 	r.Wake()

@@ -60,7 +60,8 @@ func (r *Reconciler) create(ctx context.Context, s *store.Stream) error {
 }
 
 // adopt decides on a stream that exists with other settings. What was made for this row
-// by a PUT whose answer was lost may have been closed since, which is one too.
+// by a PUT whose answer was lost may have been closed since, which is one too. One that
+// the operator's file states is taken as it is.
 func (r *Reconciler) adopt(ctx context.Context, s *store.Stream) error {
 	a, err := r.askNode(ctx, http.MethodHead, s, nil)
 	switch {
@@ -70,7 +71,7 @@ func (r *Reconciler) adopt(ctx context.Context, s *store.Stream) error {
 		return fmt.Errorf("%w: %w", errLater, unexpected(http.MethodHead, a))
 	}
 	existing := a.header.Get("Content-Type")
-	if sameType(existing, s.ContentType) {
+	if s.Declared || sameType(existing, s.ContentType) {
 		return r.made(ctx, s, a.incarnation())
 	}
 	return r.undo(ctx, s, &refusedError{status: http.StatusConflict, existing: existing})
@@ -79,6 +80,11 @@ func (r *Reconciler) adopt(ctx context.Context, s *store.Stream) error {
 // undo removes a row that Ursula will make no stream for. What the name stands for there
 // is somebody else's.
 func (r *Reconciler) undo(ctx context.Context, s *store.Stream, refused *refusedError) error {
+	if s.Declared {
+		// It goes on to be stated, so there is no end to it but in the file.
+		r.log(s).Warn("Ursula refuses to make a declared stream", zap.Int("status", refused.status))
+		return fmt.Errorf("%w: %w", errLater, refused)
+	}
 	r.log(s).Warn("Ursula refuses to make the stream; it is not created", zap.Int("status", refused.status), zap.String("existing_type", refused.existing))
 	if err := r.o.Store.RemoveStream(ctx, s.ID); err != nil && !errors.Is(err, store.ErrNotFound) {
 		return err
@@ -108,7 +114,7 @@ func (r *Reconciler) made(ctx context.Context, s *store.Stream, incarnation stri
 	case now.ID == s.ID:
 		// It is to be deleted, and no PUT is under way any more.
 		s.State = now.State
-		if err := r.o.Store.Busy(ctx, s.ID, r.o.Now()); err != nil {
+		if err := r.o.Store.Leave(ctx, s.ID, r.o.Now()); err != nil {
 			return err
 		}
 		r.Wake()
@@ -185,7 +191,8 @@ func (r *Reconciler) remove(ctx context.Context, s *store.Stream) error {
 
 // missing decides what it means that Ursula has no such stream.
 func (r *Reconciler) missing(ctx context.Context, s *store.Stream) error {
-	if s.Incarnation != "" || r.lookedBefore(s.ID, r.o.Now().Add(-r.o.Late)) {
+	// The store's clock says when it is time to look again; ours may say a little less.
+	if s.Incarnation != "" || r.lookedBefore(s.ID, r.o.Now().Add(-r.o.Late*9/10)) {
 		return r.freed(ctx, s)
 	}
 	return r.lookAgain(ctx, s)

@@ -24,9 +24,12 @@ type StreamStore interface {
 	// DeleteStream makes a row Deleting; repeating it is no error. store.ErrNotFound,
 	// store.ErrDeclared.
 	DeleteStream(ctx context.Context, account tenant.AccountID, name tenant.StreamName) (store.Stream, error)
-	// Busy says until when a request for the row may reach a node. store.ErrNotFound
-	// says that the row is gone.
+	// Busy says until when a request for the row may take effect at a node; it moves no
+	// time back. store.ErrNotFound says that the row is gone.
 	Busy(ctx context.Context, id string, until time.Time) error
+	// Leave says that no request is under way, and until when the row is left alone; other
+	// than Busy it moves the time back.
+	Leave(ctx context.Context, id string, until time.Time) error
 	// RemoveStream removes a Creating or Deleting row; the name is free.
 	RemoveStream(ctx context.Context, id string) error
 	// Unsettled makes expired rows Deleting, and lists those that are Creating or
