@@ -175,3 +175,76 @@ func (s faultyStore) LetGo(ctx context.Context, lease, holder string) error {
 	}
 	return s.StreamStore.LetGo(ctx, lease, holder)
 }
+
+// brokenStore fails always.
+type brokenStore struct {
+	StreamStore
+	KeyStore
+	AccountStore
+	err error
+}
+
+func (s brokenStore) CreateStream(context.Context, store.Stream) error { return s.err }
+
+func (s brokenStore) Stream(context.Context, tenant.AccountID, tenant.StreamName) (store.Stream, error) {
+	return store.Stream{}, s.err
+}
+
+func (s brokenStore) Streams(context.Context, tenant.AccountID, store.Page) ([]store.Stream, error) {
+	return nil, s.err
+}
+
+func (s brokenStore) SetPublic(context.Context, tenant.AccountID, tenant.StreamName, bool) (store.Stream, error) {
+	return store.Stream{}, s.err
+}
+
+func (s brokenStore) DeleteStream(context.Context, tenant.AccountID, tenant.StreamName) (store.Stream, error) {
+	return store.Stream{}, s.err
+}
+
+func (s brokenStore) CreateKey(context.Context, store.Key) error { return s.err }
+
+func (s brokenStore) Key(context.Context, tenant.AccountID, string) (store.Key, error) {
+	return store.Key{}, s.err
+}
+
+func (s brokenStore) Keys(context.Context, tenant.AccountID, store.Page) ([]store.Key, error) {
+	return nil, s.err
+}
+
+func (s brokenStore) ChangeKey(context.Context, tenant.AccountID, string, store.KeyChange) (store.Key, error) {
+	return store.Key{}, s.err
+}
+
+func (s brokenStore) RotateKey(context.Context, tenant.AccountID, string, tenant.Digest, string, time.Time) (store.Key, error) {
+	return store.Key{}, s.err
+}
+
+func (s brokenStore) RevokeKey(context.Context, tenant.AccountID, string) error { return s.err }
+
+func (s brokenStore) CreateAccount(context.Context, store.Account, *store.Key) error { return s.err }
+
+func (s brokenStore) Account(context.Context, tenant.AccountID) (store.Account, error) {
+	return store.Account{}, s.err
+}
+
+func (s brokenStore) Accounts(context.Context, store.Page) ([]store.Account, error) {
+	return nil, s.err
+}
+
+func (s brokenStore) ChangeAccount(context.Context, tenant.AccountID, store.AccountChange) (store.Account, error) {
+	return store.Account{}, s.err
+}
+
+func (s brokenStore) DeleteAccount(context.Context, tenant.AccountID) error { return s.err }
+
+// brokenDirectory cannot tell.
+type brokenDirectory struct{ tenant.Directory }
+
+func (brokenDirectory) Key(context.Context, tenant.Digest) (*tenant.Key, error) {
+	return nil, tenant.ErrUnavailable
+}
+
+func (brokenDirectory) Account(context.Context, tenant.AccountID) (*tenant.Account, error) {
+	return nil, tenant.ErrUnavailable
+}

@@ -36,12 +36,14 @@ type rig struct {
 	operator *API
 	key      string // of testAccount, that may manage
 	options  Options
+
+	keys, ids map[string]string // of keys, by what they are
 }
 
 // newRig makes a rig with an account and its first key. change may spoil the parts.
 func newRig(tb testing.TB, change ...func(*ReconcilerOptions, *Options)) *rig {
 	tb.Helper()
-	g := &rig{tb: tb, cluster: ursulatest.New(ursulatest.Options{})}
+	g := &rig{tb: tb, cluster: ursulatest.New(ursulatest.Options{}), keys: map[string]string{}, ids: map[string]string{}}
 	tb.Cleanup(func() { _ = g.cluster.Close() })
 	g.nodes = handlerNodes{g.cluster.Node(0).Handler()}
 	g.store = openStore(tb)
@@ -178,7 +180,7 @@ func (g *rig) send(a *API, r *http.Request) answered {
 	g.tb.Helper()
 	rec := httptest.NewRecorder()
 	a.ServeHTTP(rec, r)
-	return answered{g.tb, rec.Code, rec.Header(), rec.Body.String()}
+	return g.held(r, answered{g.tb, rec.Code, rec.Header(), rec.Body.String()})
 }
 
 // own asks as the account's owner.
