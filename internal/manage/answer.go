@@ -64,7 +64,7 @@ func accountError(err error) error {
 	case errors.Is(err, store.ErrNotFound):
 		return refusal.New(refusal.AccountNotFound, err)
 	case errors.Is(err, store.ErrTaken):
-		return refusal.New(refusal.AccountTaken, err).About("id")
+		return refusal.New(refusal.AccountTaken, err)
 	case errors.Is(err, store.ErrDeclared):
 		return refusal.New(refusal.Declared, err)
 	default:

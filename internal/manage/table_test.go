@@ -151,7 +151,7 @@ func ownersCalls(t *testing.T) {
 			{"good", "POST", "/v1/streams", `{"name":"x"}`, 400, "INVALID_REQUEST content_type"},
 			{"good", "POST", "/v1/streams", `{"content_type":"text/plain"}`, 400, "INVALID_REQUEST name"},
 			{"good", "POST", "/v1/streams", `{"name":"x","content_type":"text/plain","region":"us"}`, 400, "INVALID_REQUEST region"},
-			{"good", "POST", "/v1/streams", `{"name":"x","content_type":"text/plain","expires_at":"2000-01-01T00:30:00Z"}`, 400, "INVALID_REQUEST expires_at"},
+			{"good", "POST", "/v1/streams", `{"name":"x","content_type":"text/plain","expires_at":"2000-01-01T00:00:30Z"}`, 400, "INVALID_REQUEST expires_at"},
 			{"good", "POST", "/v1/streams", `{"name":"x","content_type":"text/plain","expires_at":"tomorrow"}`, 400, "INVALID_REQUEST expires_at"},
 			{"good", "POST", "/v1/streams", `{"name":"x","content_type":"text/plain","public":"yes"}`, 400, "INVALID_REQUEST public"},
 			{"good", "GET", "/v1/streams", "", 200, ""},
@@ -254,7 +254,7 @@ func operatorsCalls(t *testing.T) {
 		g := world(t)
 		for _, r := range []row{
 			{"", "POST", "/v1/accounts", `{"id":"zeta","state":"active","limits":{"burst":0,"open_tails":null},"api_key":{"name":"boss","access":"write"}}`, 201, ""},
-			{"", "POST", "/v1/accounts", `{"id":"zeta"}`, 409, "ACCOUNT_ALREADY_EXISTS_CONFLICT id"},
+			{"", "POST", "/v1/accounts", `{"id":"zeta"}`, 409, "ACCOUNT_ALREADY_EXISTS_CONFLICT"},
 			{"", "POST", "/v1/accounts", `{"id":"snapshots"}`, 400, "INVALID_REQUEST id"},
 			{"", "POST", "/v1/accounts", `{}`, 400, "INVALID_REQUEST id"},
 			{"", "POST", "/v1/accounts", `{"id":"other","state":"deleted"}`, 400, "INVALID_REQUEST state"},
@@ -324,7 +324,7 @@ func operatorsCalls(t *testing.T) {
 			{"", "DELETE", "/v1/accounts/zeta?x=1", "", 400, "INVALID_QUERY x"},
 			{"", "DELETE", "/v1/accounts/zeta", "", 204, ""},
 			{"", "DELETE", "/v1/accounts/zeta", "", 404, "ACCOUNT_NOT_FOUND"},
-			{"", "POST", "/v1/accounts", `{"id":"zeta"}`, 409, "ACCOUNT_ALREADY_EXISTS_CONFLICT id"},
+			{"", "POST", "/v1/accounts", `{"id":"zeta"}`, 409, "ACCOUNT_ALREADY_EXISTS_CONFLICT"},
 			{"", "GET", "/v1/openapi.yaml", "", 200, ""},
 			{"", "GET", "/v1/streams", "", 404, "NOT_FOUND"},
 			{"", "GET", "/v1/account", "", 404, "NOT_FOUND"},
