@@ -52,7 +52,7 @@ func (a *API) keyJSON(k store.Key) keyJSON {
 		ID: k.ID, Name: k.Name, Hint: k.Hint, Access: k.Access, Streams: k.Streams.Patterns(), ActsAs: k.ActsAs, Declared: k.Declared,
 		CreatedAt: timeText(k.CreatedAt), ExpiresAt: timeText(k.ExpiresAt), LastUsedAt: timeText(k.LastUsedAt), RevokedAt: timeText(k.RevokedAt),
 	}
-	if k.OldUntil.After(a.o.Now()) {
+	if k.RevokedAt.IsZero() && k.OldUntil.After(a.o.Now()) {
 		j.OldHint, j.OldUntil = &k.OldHint, timeText(k.OldUntil)
 	}
 	return j

@@ -27,21 +27,7 @@ func world(t *testing.T, change ...func(*ReconcilerOptions, *Options)) *rig {
 		}
 		return got
 	}
-	key, err := auth.GenerateKey(g.options.Random)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := g.store.Declare(t.Context(), store.Declaration{
-		Accounts: []store.Account{{ID: "stated", State: tenant.Active}},
-		Streams:  []tenant.Stream{{Account: "stated", Name: "orders", ContentType: "text/plain"}},
-		Keys: []tenant.Key{{
-			ID: "stated/ci", Account: "stated", Name: "ci", Digest: tenant.DigestOf(key.Reveal()),
-			Access: tenant.WriteAccess, Streams: tenant.AllStreams(), ActsAs: tenant.User, Declared: true,
-		}},
-	}); err != nil {
-		t.Fatal(err)
-	}
-	g.keys = map[string]string{"": "", "good": g.key, "stated": key.Reveal()}
+	g.declare(t)
 	for name, body := range map[string]string{
 		"reads": `{"name":"reads","access":"read"}`, "narrowed": `{"name":"narrowed","streams":["orders*"]}`,
 		"star": `{"name":"star","streams":["*"]}`, "agent": `{"name":"agent","acts_as":"agent"}`,
@@ -60,6 +46,26 @@ func world(t *testing.T, change ...func(*ReconcilerOptions, *Options)) *rig {
 	}
 	time.Sleep(2 * time.Second) // "expired" is
 	return g
+}
+
+// declare applies an operator's file that states an account with a stream and a key.
+func (g *rig) declare(t *testing.T) {
+	t.Helper()
+	key, err := auth.GenerateKey(g.options.Random)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.store.Declare(t.Context(), store.Declaration{
+		Accounts: []store.Account{{ID: "stated", State: tenant.Active}},
+		Streams:  []tenant.Stream{{Account: "stated", Name: "orders", ContentType: "text/plain"}},
+		Keys: []tenant.Key{{
+			ID: "stated/ci", Account: "stated", Name: "ci", Digest: tenant.DigestOf(key.Reveal()),
+			Access: tenant.WriteAccess, Streams: tenant.AllStreams(), ActsAs: tenant.User, Declared: true,
+		}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	g.keys[""], g.keys["good"], g.keys["stated"] = "", g.key, key.Reveal()
 }
 
 // row is a call and what it is answered.
