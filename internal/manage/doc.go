@@ -36,10 +36,11 @@
 //     missing twice, Late apart: the first look proves that the node is answering again,
 //     and what it had taken by then is done by the second.
 //
-// A worker that was stopped between Busy and its PUT, for longer than that, notices:
-// MarkCreated tells it that the row is not Creating any more. Where the name is free
-// it takes the name, for a row that is expired already and so deletes what was made;
-// where it is taken, that row's worker has adopted it.
+// A worker that was stopped between Busy and its PUT, for longer than that, notices: it
+// looks at the row after each PUT, answered or not. Where the row has gone and the name is
+// free, it takes the name for a row that is expired already, and so deletes what was made;
+// where the name is taken, what was made is that row's. What is left is a worker that is
+// stopped there for that long, goes on, and is killed before its next line.
 //
 // What Ursula holds of a name that is to be created is taken over where it has the same
 // content type, as after a restored store or a stream taken out of the operator's file,

@@ -41,11 +41,15 @@ func (r *Reconciler) create(ctx context.Context, s *store.Stream) error {
 		return err
 	}
 	a, err := r.askNode(ctx, http.MethodPut, s, http.Header{"Content-Type": {s.ContentType}})
+	// A worker that was stopped has missed its deadline, and is to look all the same at
+	// what became of the row.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*r.o.Request)
+	defer cancel()
 	switch {
 	case errors.Is(err, ErrNotApplied):
 		return fmt.Errorf("%w: %w", errLater, err)
 	case err != nil:
-		return fmt.Errorf("%w: %w", errUnanswered, err)
+		return r.unanswered(ctx, s, err)
 	case a.status == http.StatusConflict:
 		return r.adopt(ctx, s)
 	case a.refused():
@@ -55,8 +59,17 @@ func (r *Reconciler) create(ctx context.Context, s *store.Stream) error {
 	case a.provesNothingApplied():
 		return fmt.Errorf("%w: %w", errLater, unexpected(http.MethodPut, a))
 	default:
-		return fmt.Errorf("%w: %w", errUnanswered, unexpected(http.MethodPut, a))
+		return r.unanswered(ctx, s, unexpected(http.MethodPut, a))
 	}
+}
+
+// unanswered leaves a row until its PUT has taken effect, or not. It takes the name where
+// the row has gone: this PUT was too late.
+func (r *Reconciler) unanswered(ctx context.Context, s *store.Stream, cause error) error {
+	if err := r.o.Store.Busy(ctx, s.ID, r.o.Now()); errors.Is(err, store.ErrNotFound) {
+		return r.orphan(ctx, s)
+	}
+	return fmt.Errorf("%w: %w", errUnanswered, cause)
 }
 
 // adopt decides on a stream that exists with other settings. What was made for this row
@@ -105,7 +118,7 @@ func (r *Reconciler) made(ctx context.Context, s *store.Stream, incarnation stri
 	now, err := r.o.Store.Stream(ctx, s.Account, s.Name)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return r.orphan(ctx, s, incarnation)
+		return r.orphan(ctx, s)
 	case err != nil:
 		return err
 	case now.ID == s.ID && now.State == store.Live:
@@ -122,9 +135,10 @@ func (r *Reconciler) made(ctx context.Context, s *store.Stream, incarnation stri
 	return errSuperseded
 }
 
-// orphan sees to it that what a PUT made too late is deleted: nobody has its name.
-func (r *Reconciler) orphan(ctx context.Context, s *store.Stream, incarnation string) error {
-	r.log(s).Warn("a stream was made after its row had gone; it is deleted", zap.String("incarnation", incarnation))
+// orphan sees to it that what a PUT makes too late is deleted: its row has gone. The name
+// is taken for a row that is expired already, unless somebody has it, whose stream it is
+// then.
+func (r *Reconciler) orphan(ctx context.Context, s *store.Stream) error {
 	id, err := newID(r.o.Random, streamIDPrefix)
 	if err != nil {
 		return err
@@ -136,21 +150,29 @@ func (r *Reconciler) orphan(ctx context.Context, s *store.Stream, incarnation st
 	}
 	switch err := r.o.Store.CreateStream(ctx, stand); {
 	case errors.Is(err, store.ErrNotFound):
-		// The account is deleted, and nobody can make a stream of that name any more.
-		a, err := r.askNode(ctx, http.MethodDelete, s, http.Header{incarnationHeader: {incarnation}})
-		if err != nil {
-			return err
-		}
-		if a.status != http.StatusNoContent && !a.gone() {
-			return unexpected(http.MethodDelete, a)
-		}
-	case errors.Is(err, store.ErrTaken): // and what was made is that row's
+		return r.deleteUnowned(ctx, s)
+	case errors.Is(err, store.ErrTaken):
 	case err != nil:
 		return err
 	default:
+		r.log(s).Warn("a stream was made after its row had gone; it is deleted")
 		r.Wake()
 	}
 	return errSuperseded
+}
+
+// deleteUnowned deletes a stream of an account that is deleted: nobody can make one of its
+// name any more, and nobody is left to keep a row for it.
+func (r *Reconciler) deleteUnowned(ctx context.Context, s *store.Stream) error {
+	head, err := r.askNode(ctx, http.MethodHead, s, nil)
+	if err != nil || head.gone() {
+		return errors.Join(errSuperseded, err)
+	}
+	a, err := r.askNode(ctx, http.MethodDelete, s, http.Header{incarnationHeader: {head.incarnation()}})
+	if err == nil && a.status != http.StatusNoContent && !a.gone() {
+		err = unexpected(http.MethodDelete, a)
+	}
+	return errors.Join(errSuperseded, err)
 }
 
 // remove does the next step of a Deleting row; nil says that the row is gone.
