@@ -120,10 +120,11 @@ func (r *Reconciler) Trying() int {
 
 func (r *Reconciler) run(ctx context.Context) {
 	defer close(r.done)
-	holds := false
+	holds, held := false, false
 	for ctx.Err() == nil {
 		before := holds
 		holds = r.pass(ctx)
+		held = held || holds
 		if holds != before {
 			r.o.Log.Info("reconciler of streams", zap.Bool("works_here", holds))
 		}
@@ -139,7 +140,7 @@ func (r *Reconciler) run(ctx context.Context) {
 		}
 		timer.Stop()
 	}
-	if holds {
+	if held { // and may have it still: the last pass may have been cut short
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.o.Request)
 		defer cancel()
 		if err := r.o.Store.LetGo(ctx, leaseName, r.o.Holder); err != nil {

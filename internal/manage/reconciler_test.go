@@ -32,7 +32,9 @@ func (g *rig) between(r *ReconcilerOptions, f func(req *http.Request, next func(
 func spoiltRig(t *testing.T, f func(g *rig, req *http.Request, next func() (*http.Response, error)) (*http.Response, error)) *rig {
 	var g *rig
 	g = newRig(t, func(r *ReconcilerOptions, _ *Options) {
-		g.between(r, func(req *http.Request, next func() (*http.Response, error)) (*http.Response, error) { return f(g, req, next) })
+		g.between(r, func(req *http.Request, next func() (*http.Response, error)) (*http.Response, error) {
+			return f(g, req, next)
+		})
 	})
 	return g
 }
@@ -89,20 +91,27 @@ func TestBusyBeforeEachCreate(t *testing.T) {
 func TestFrozenNode(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		wakes := time.Now().Add(40 * time.Second)
-		frozen := true
+		var create func() (*http.Response, error)
 		g := spoiltRig(t, func(_ *rig, req *http.Request, next func() (*http.Response, error)) (*http.Response, error) {
-			if frozen && time.Now().Before(wakes) {
-				if req.Method == http.MethodPut {
+			if time.Now().After(wakes) {
+				if create != nil {
+					held := create
+					create = nil
 					go func() {
-						time.Sleep(time.Until(wakes.Add(500 * time.Millisecond)))
-						frozen = false
-						_, _ = next()
+						time.Sleep(time.Second)
+						_, _ = held()
 					}()
 				}
-				<-req.Context().Done()
-				return nil, req.Context().Err()
+				return next()
 			}
-			return next()
+			if req.Method == http.MethodPut {
+				*req = *req.WithContext(context.WithoutCancel(req.Context()))
+				create = next
+				time.Sleep(5 * time.Second)
+				return nil, context.DeadlineExceeded
+			}
+			<-req.Context().Done()
+			return nil, req.Context().Err()
 		})
 		if got := g.create(t); got.text("state") != "creating" {
 			t.Errorf("create: %d %s", got.status, got.body)
@@ -117,7 +126,7 @@ func TestFrozenNode(t *testing.T) {
 	})
 }
 
-// A worker that was stopped right before its create for an hour, in which the stream was
+// A worker that was stopped right before its create for minutes, in which the stream was
 // deleted: what it makes is deleted again, unless its name has become another's.
 func TestStoppedWorker(t *testing.T) {
 	for name, meanwhile := range map[string]func(g *rig) bool{
@@ -135,34 +144,39 @@ func TestStoppedWorker(t *testing.T) {
 			return false
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble.Test(t, func(t *testing.T) {
-				var first sync.Once
-				g := spoiltRig(t, func(_ *rig, req *http.Request, next func() (*http.Response, error)) (*http.Response, error) {
-					stopped := false
-					first.Do(func() { stopped = true })
-					if stopped && req.Method == http.MethodPut {
-						time.Sleep(time.Hour)
-						*req = *req.WithContext(context.WithoutCancel(req.Context()))
+		for _, told := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s/answered=%t", name, told), func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
+					var first sync.Once
+					g := spoiltRig(t, func(_ *rig, req *http.Request, next func() (*http.Response, error)) (*http.Response, error) {
+						stopped := false
+						first.Do(func() { stopped = true })
+						if stopped && req.Method == http.MethodPut {
+							time.Sleep(10 * time.Minute)
+							*req = *req.WithContext(context.WithoutCancel(req.Context()))
+							if _, err := next(); err != nil || !told {
+								return nil, context.DeadlineExceeded
+							}
+						}
+						return next()
+					})
+					answeredTo := make(chan answered, 1)
+					go func() { answeredTo <- g.create(t) }()
+					time.Sleep(time.Minute)
+					g.own(http.MethodDelete, "/v1/streams/events", "")
+					time.Sleep(settled)
+					if g.agree("events") {
+						t.Fatal("the stream was not deleted")
 					}
-					return next()
+					exists := meanwhile(g)
+					<-answeredTo
+					time.Sleep(settled)
+					if g.agree("events") != exists {
+						t.Errorf("exists: %t, want %t", !exists, exists)
+					}
 				})
-				answeredTo := make(chan answered, 1)
-				go func() { answeredTo <- g.create(t) }()
-				time.Sleep(time.Minute)
-				g.own(http.MethodDelete, "/v1/streams/events", "")
-				time.Sleep(settled)
-				if g.agree("events") {
-					t.Fatal("the stream was not deleted")
-				}
-				exists := meanwhile(g)
-				<-answeredTo
-				time.Sleep(settled)
-				if g.agree("events") != exists {
-					t.Errorf("exists: %t, want %t", !exists, exists)
-				}
 			})
-		})
+		}
 	}
 }
 
@@ -292,6 +306,26 @@ func TestNodesThatDoNot(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A change of leaders is over in seconds, and so is the create that met it.
+func TestShortOutage(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		well := time.Now().Add(4 * time.Second)
+		g := spoiltRig(t, func(_ *rig, _ *http.Request, next func() (*http.Response, error)) (*http.Response, error) {
+			if time.Now().Before(well) {
+				return answerBody(http.StatusServiceUnavailable, "NO_LEADER"), nil
+			}
+			return next()
+		})
+		if got := g.create(t); got.text("state") != "creating" {
+			t.Errorf("%d %s", got.status, got.body)
+		}
+		time.Sleep(time.Until(well.Add(3 * time.Second)))
+		if !g.agree("events") {
+			t.Error("it is not made 3 s after the nodes are well")
+		}
+	})
 }
 
 // One of several replicas works; when it goes, another follows at once, and when it dies,
