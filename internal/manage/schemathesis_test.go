@@ -24,7 +24,7 @@ func TestSchemathesis(t *testing.T) {
 		realpart.Missing(t, "schemathesis", "`pip install schemathesis`, or name it in SCHEMATHESIS")
 	}
 	examples := "10"
-	if os.Getenv("SLUICE_SOAK") == "1" {
+	if soak() {
 		examples = "200"
 	}
 	for _, listener := range []string{"owner", "operator"} {
