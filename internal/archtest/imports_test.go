@@ -90,6 +90,7 @@ func libraries() map[string][]string {
 		"github.com/zeebo/blake3":                 {"internal/apiclient", "internal/ursulatest/..."},
 		"golang.org/x/net/...":                    {"cmd/sluice", "gateway/...", "internal/ursulatest/..."},
 		"golang.org/x/sync/...":                   {"cmd/sluice", "gateway/...", "auth", "cache", "internal/..."},
+		"golang.org/x/term":                       {"internal/cli"},
 		"golang.org/x/sys/unix":                   {"cmd/sluice", "gateway/upstream/...", "bench/..."},
 		"github.com/golang-jwt/jwt/v5":            {"auth"},
 		"github.com/hashicorp/golang-lru/v2/...":  {"auth"},
