@@ -8,11 +8,15 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 )
 
-// How long a call of the Management API is tried.
-const callPatience = 20 * time.Second
+// Times of a call of the Management API.
+const (
+	callPatience = 20 * time.Second // how long it is tried
+	callQuiet    = 20 * time.Second // how long nothing may move
+)
 
 // Call is one call of the Management API.
 type Call struct {
@@ -22,9 +26,10 @@ type Call struct {
 	Body   any // sent as JSON; nil = none
 }
 
-// Do makes a call and returns the answer's body, which is empty or JSON. What surely
-// did nothing (429, 503), and a read that broke, is tried again for a while; a write
-// that broke is not, since it may have been done.
+// Do makes a call and returns the answer's body, which is empty or JSON. It is tried
+// again for a while where that is safe: what surely did nothing always (429, 503), what
+// broke or may have been done where the call can be repeated as it was, which is all but
+// a POST (openapi.yaml, "Repeating a call").
 func (c *Client) Do(ctx context.Context, call Call) (json.RawMessage, error) {
 	q := request{method: call.Method, url: c.o.Origin + call.Path, header: http.Header{"Accept": {"application/json"}}}
 	if len(call.Query) > 0 {
@@ -38,13 +43,17 @@ func (c *Client) Do(ctx context.Context, call Call) (json.RawMessage, error) {
 		q.header.Set("Content-Type", "application/json")
 	}
 	pace := c.pace(callPatience)
+	unsure := false // whether one of the tries was done
 	for {
 		answer, err := c.call(ctx, q)
-		if err == nil {
+		if err == nil || unsure && call.Method == http.MethodDelete && gone(err) {
 			return answer, nil
 		}
-		if call.Method != http.MethodGet && !provesNothingDone(err) {
-			return nil, err
+		if !provesNothingDone(err) {
+			unsure = true
+			if call.Method == http.MethodPost {
+				return nil, err
+			}
 		}
 		if err := pace.wait(ctx, err); err != nil {
 			return nil, err
@@ -54,12 +63,19 @@ func (c *Client) Do(ctx context.Context, call Call) (json.RawMessage, error) {
 
 func provesNothingDone(err error) bool {
 	var e *Error
-	return errors.As(err, &e) && (e.Status == http.StatusTooManyRequests || e.Status == http.StatusServiceUnavailable)
+	return errors.As(err, &e) && e.Code != "STORE_UNAVAILABLE" &&
+		(e.Status == http.StatusTooManyRequests || e.Status == http.StatusServiceUnavailable)
+}
+
+// gone tells that there is none such, in the API's words and not a stranger's.
+func gone(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Status == http.StatusNotFound && strings.HasSuffix(e.Code, "_NOT_FOUND")
 }
 
 // call makes one exchange, of which the answer is JSON.
 func (c *Client) call(ctx context.Context, q request) (json.RawMessage, error) {
-	q.quiet = callPatience
+	q.quiet = callQuiet
 	res, err := c.send(ctx, q)
 	if err != nil {
 		return nil, err

@@ -19,12 +19,12 @@ import (
 
 // accountShape is an account as the API gives it.
 type accountShape struct {
-	ID        string           `json:"id"`
-	State     string           `json:"state"`
-	Limits    map[string]int64 `json:"limits"`
+	ID        string            `json:"id"`
+	State     string            `json:"state"`
+	Limits    map[string]int64  `json:"limits"`
 	Own       map[string]*int64 `json:"own_limits"`
-	Declared  bool             `json:"declared"`
-	CreatedAt *time.Time       `json:"created_at"`
+	Declared  bool              `json:"declared"`
+	CreatedAt *time.Time        `json:"created_at"`
 	Use       *struct {
 		OpenTails int `json:"open_tails"`
 	} `json:"use"`

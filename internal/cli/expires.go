@@ -20,4 +20,3 @@ func parseExpiresIn(text string) (time.Duration, error) {
 	}
 	return time.Duration(n) * unit, nil
 }
-

@@ -300,16 +300,18 @@ func (o *ownerCommand) deleteStream(ctx context.Context, env Environment, name s
 	if err != nil {
 		return o.explain(err)
 	}
-	_, _, err = settle(ctx, client, path, answer, func(streamShape) bool { return false })
+	if len(answer) > 0 { // else it was gone at the second try
+		_, _, err = settle(ctx, client, path, answer, func(streamShape) bool { return false })
+	}
 	var refused *apiclient.Error
 	switch {
-	case errors.As(err, &refused) && refused.Status == http.StatusNotFound:
+	case len(answer) == 0, errors.As(err, &refused) && refused.Status == http.StatusNotFound:
 	case err != nil:
 		return o.explain(err)
 	default:
 		_, _ = fmt.Fprintf(env.Err, "sluice: it is still being deleted, and will be; the name is free when 'sluice stream show %s' says STREAM_NOT_FOUND\n", name)
 	}
-	if o.asJSON {
+	if o.asJSON && len(answer) > 0 {
 		return printJSON(env.Out, answer)
 	}
 	_, err = fmt.Fprintf(env.Out, "Deleted: %s\n", name)
