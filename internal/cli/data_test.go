@@ -2,13 +2,11 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -41,6 +39,7 @@ func (n *node) ask(t *testing.T, method, name, media, body string) int {
 		t.Fatal(err)
 	}
 	req.Header.Set("Content-Type", media)
+	req.Close = true // the node may be restarted in between
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -256,21 +255,18 @@ func TestTailThroughFaults(t *testing.T) {
 	for i := range 12 {
 		switch i % 4 {
 		case 1:
-			n.SetFault(ursulatest.Times(1, ursulatest.CutAfter(40+i)))
+			n.SetFault(gets(ursulatest.Times(1, ursulatest.CutAfter(40+i))))
 			n.Restart()
 		case 2:
-			n.SetFault(ursulatest.Times(1, ursulatest.Match(func(r *http.Request) bool { return r.Method == http.MethodGet },
-				ursulatest.Status(http.StatusTooManyRequests, http.Header{"Retry-After": {"1"}}, []byte(`{"error":{"code":"LIVE_READS_EXHAUSTED","message":"Later."}}`)))))
+			n.SetFault(gets(ursulatest.Times(1, ursulatest.Status(http.StatusTooManyRequests, http.Header{"Retry-After": {"1"}},
+				[]byte(`{"error":{"code":"LIVE_READS_EXHAUSTED","message":"Later."}}`)))))
 			n.Restart()
 		default:
 		}
 		message := fmt.Sprintf(`{"n":%d}`, i)
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, n.URL()+"/acme/s.orders", strings.NewReader(message))
-		if err != nil {
-			t.Fatal(err)
+		if code := n.ask(t, http.MethodPost, "orders", "application/json", message); code != http.StatusNoContent {
+			t.Fatalf("append: %d", code)
 		}
-		req.Header.Set("Content-Type", "application/json")
-		n.post(t, req)
 		whole.WriteString(message + "\n")
 		eventually(t, "the message is told", func() bool { return strings.HasSuffix(out.String(), message+"\n") })
 	}
@@ -283,38 +279,10 @@ func TestTailThroughFaults(t *testing.T) {
 	}
 }
 
-// post appends past the faults, which may be of one request.
-func (n *node) post(t *testing.T, req *http.Request) {
-	t.Helper()
-	w := &nothing{header: http.Header{}}
-	req.RequestURI = req.URL.RequestURI()
-	n.SetProbeFault(nil)
-	for range 3 {
-		body, err := req.GetBody()
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Body = body
-		w.code = 0
-		func() {
-			defer func() { _ = recover() }() // a fault of the stand-in that breaks the answer
-			n.Handler().ServeHTTP(w, req)
-		}()
-		if w.code == http.StatusNoContent {
-			return
-		}
-	}
-	t.Fatalf("append: %d", w.code)
+// gets are faults of reads only.
+func gets(f ursulatest.Fault) ursulatest.Fault {
+	return ursulatest.Match(func(r *http.Request) bool { return r.Method == http.MethodGet }, f)
 }
-
-type nothing struct {
-	header http.Header
-	code   int
-}
-
-func (n *nothing) Header() http.Header         { return n.header }
-func (n *nothing) WriteHeader(code int)        { n.code = code }
-func (n *nothing) Write(p []byte) (int, error) { return len(p), nil }
 
 // A tail that cannot go on says why, and where to go on from.
 func TestTailStops(t *testing.T) {
@@ -327,22 +295,18 @@ func TestTailStops(t *testing.T) {
 		n := newNode(t)
 		n.create(t, "orders", "application/json")
 		n.ask(t, http.MethodPost, "orders", "application/json", `{"n":1}`)
-		gets := 0
-		var mu sync.Mutex
-		refuse := ursulatest.Match(func(r *http.Request) bool {
-			mu.Lock()
-			defer mu.Unlock()
-			if r.Method == http.MethodGet {
-				gets++
-			}
-			return gets > 1
-		}, ursulatest.Status(status, http.Header{"Stream-Next-Offset": {"00000000000000000005"}}, []byte(`{"error":{"code":"`+tc.code+`","message":"No."}}`)))
-		cut := ursulatest.Times(1, ursulatest.Match(func(r *http.Request) bool { return r.Method == http.MethodGet }, ursulatest.CutAfter(110)))
-		n.SetFault(ursulatest.Chain(refuse, cut))
-		code, out, errOut := command(t, n.env, "stream", "tail", "acme/orders", "--offset", "-1")
-		want(t, code, out, errOut, exitFailed, "{\"n\":1}\n", "sluice: "+tc.code+": No.; "+tc.says)
-		if !strings.HasSuffix(errOut, "\nTo go on: sluice stream tail acme/orders --offset 00000000000000000008\n") {
-			t.Errorf("err %q", errOut)
+		var out, errOut syncBuffer
+		done := make(chan int, 1)
+		go func() {
+			done <- run(t.Context(), environment(n.env, nil, &out, &errOut), []string{"stream", "tail", "acme/orders", "--offset", "-1"})
+		}()
+		eventually(t, "the message is told", func() bool { return out.String() != "" })
+		n.SetFault(ursulatest.Status(status, http.Header{"Stream-Next-Offset": {"00000000000000000005"}}, []byte(`{"error":{"code":"`+tc.code+`","message":"No."}}`)))
+		n.Restart()
+		code := <-done
+		want(t, code, out.String(), errOut.String(), exitFailed, "{\"n\":1}\n", "sluice: "+tc.code+": No.; "+tc.says)
+		if !strings.HasSuffix(errOut.String(), "\nTo go on: sluice stream tail acme/orders --offset 00000000000000000008\n") {
+			t.Errorf("err %q", errOut.String())
 		}
 	}
 }
@@ -445,19 +409,6 @@ func TestHelpTeaches(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-func TestPrintEventOfNoJSON(t *testing.T) {
-	var lines []json.RawMessage
-	n := newNode(t)
-	n.create(t, "orders", "application/json")
-	n.ask(t, http.MethodPost, "orders", "application/json", `["a\nb",{"x":"é"}]`)
-	command(t, n.env, "stream", "close", "acme/orders")
-	_, out, _ := command(t, n.env, "stream", "tail", "acme/orders", "--offset=-1", "--json")
-	var got struct{ Messages []json.RawMessage }
-	if err := json.Unmarshal([]byte(out), &got); err != nil || len(got.Messages) != 2 || string(got.Messages[0]) != `"a\nb"` {
-		t.Errorf("%v: %q %v", err, out, lines)
 	}
 }
 
