@@ -140,7 +140,7 @@ func (c *Client) send(ctx context.Context, q request) (*response, error) {
 		req.Header.Set("Authorization", "Bearer "+c.o.Key.Reveal())
 	}
 	req.Header.Set("User-Agent", c.o.UserAgent)
-	res, err := c.http.Do(req)
+	res, err := c.http.Do(req) //nolint:bodyclose // response.close does, for whom it is given to
 	if err != nil {
 		defer w.end()
 		return nil, c.unanswered(ctx, within, q, err)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"sluice/internal/secret"
 	"sluice/internal/ursulatest"
@@ -41,7 +42,7 @@ func newRig(t *testing.T, media string) *rig {
 	t.Helper()
 	r := &rig{cluster: ursulatest.New(ursulatest.Options{}), stream: origin + "/acme/s.events"}
 	conns := make(pipeListener)
-	server := &http.Server{Handler: r}
+	server := &http.Server{Handler: r, ReadHeaderTimeout: time.Hour}
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
@@ -212,7 +213,7 @@ func (c *cutConn) Read(p []byte) (int, error) {
 	left := c.left.up
 	c.mu.Unlock()
 	if left == 0 {
-		_ = c.Conn.Close()
+		_ = c.Close()
 		return 0, io.ErrUnexpectedEOF
 	}
 	if left > 0 {
@@ -241,7 +242,7 @@ func (c *cutConn) Write(p []byte) (int, error) {
 		return n, err
 	}
 	n, _ := c.Conn.Write(p[:left])
-	_ = c.Conn.Close()
+	_ = c.Close()
 	return n, io.ErrClosedPipe
 }
 

@@ -83,7 +83,8 @@ func limitsFlag(limits []string, allowDefault bool) (map[string]any, error) {
 		if !slices.ContainsFunc(limitNames, func(n struct {
 			name  string
 			bytes bool
-		}) bool {
+		},
+		) bool {
 			return n.name == name
 		}) {
 			return nil, usagef("--limit %q: write NAME=NUMBER, as in requests_per_second=200; a name is requests_per_second, burst, open_tails, uploads, upload_bytes or request_bytes", l)

@@ -189,9 +189,17 @@ func newKeyShow(env Environment) *cobra.Command {
 					return printJSON(env.Out, raw)
 				}
 				fields := []field{
-					{"Name", k.Name}, {"ID", k.ID}, {"State", k.state(time.Now())}, {"Hint", "…" + k.Hint},
-					{"Access", k.Access}, {"Streams", k.reaches()}, {"Acts as", k.ActsAs},
-					{"Created", at(k.CreatedAt)}, {"Expires", at(k.ExpiresAt)}, {"Last used", at(k.LastUsedAt)}, {"Revoked", at(k.RevokedAt)},
+					{"Name", k.Name},
+					{"ID", k.ID},
+					{"State", k.state(time.Now())},
+					{"Hint", "…" + k.Hint},
+					{"Access", k.Access},
+					{"Streams", k.reaches()},
+					{"Acts as", k.ActsAs},
+					{"Created", at(k.CreatedAt)},
+					{"Expires", at(k.ExpiresAt)},
+					{"Last used", at(k.LastUsedAt)},
+					{"Revoked", at(k.RevokedAt)},
 				}
 				if k.OldUntil != nil {
 					fields = append(fields, field{"Old secret", "…" + text(k.OldHint) + ", good until " + at(k.OldUntil)})

@@ -114,5 +114,5 @@ func (e Environment) isTerminal(stream any) bool {
 		return e.Terminal(stream)
 	}
 	file, ok := stream.(interface{ Fd() uintptr })
-	return ok && term.IsTerminal(int(file.Fd())) //nolint:gosec // a file descriptor is an int
+	return ok && term.IsTerminal(int(file.Fd()))
 }

@@ -124,7 +124,7 @@ func (c *connection) operator(env Environment) (*apiclient.Client, error) {
 
 func newClient(env Environment, origin string, key secret.Secret) *apiclient.Client {
 	return apiclient.New(apiclient.Options{
-		Origin: origin, Key: key, UserAgent: env.UserAgent, Jitter: rand.Float64, //nolint:gosec // waits are no secret
+		Origin: origin, Key: key, UserAgent: env.UserAgent, Jitter: rand.Float64,
 		Notice: func(n apiclient.Notice) {
 			_, _ = fmt.Fprintf(env.Err, "sluice: %v; trying again in %v\n", n.Err, n.Wait.Round(100*time.Millisecond))
 		},

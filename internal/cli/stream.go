@@ -63,8 +63,15 @@ func streamPath(base, name string) (string, error) {
 
 func showStream(env Environment, s streamShape) error {
 	fields := []field{
-		{"Name", s.Name}, {"State", s.State}, {"URL", s.URL}, {"Incarnation", text(s.Incarnation)}, {"Content type", s.ContentType},
-		{"Public", yesNo(s.Public)}, {"Region", s.Region}, {"Created", at(s.CreatedAt)}, {"Expires", at(s.ExpiresAt)},
+		{"Name", s.Name},
+		{"State", s.State},
+		{"URL", s.URL},
+		{"Incarnation", text(s.Incarnation)},
+		{"Content type", s.ContentType},
+		{"Public", yesNo(s.Public)},
+		{"Region", s.Region},
+		{"Created", at(s.CreatedAt)},
+		{"Expires", at(s.ExpiresAt)},
 	}
 	if s.Declared {
 		fields = append(fields, field{"Declared", "yes, in the operator's file"})
