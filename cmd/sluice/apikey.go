@@ -13,21 +13,6 @@ import (
 	"sluice/internal/tenant"
 )
 
-func newAPIKey(env environment) *cobra.Command {
-	group := &cobra.Command{
-		Use: "api-key", Short: "Make API keys",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usageError{fmt.Errorf("unknown command %q; there is: api-key generate", args[0])}
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	group.AddCommand(newGenerate(env))
-	return group
-}
-
 func newGenerate(env environment) *cobra.Command {
 	var asJSON bool
 	var name string

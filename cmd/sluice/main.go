@@ -11,6 +11,8 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+
+	"sluice/internal/cli"
 )
 
 // Exit codes (design §10).
@@ -22,13 +24,14 @@ const (
 
 func main() {
 	os.Exit(run(context.Background(), os.Args[1:], environment{
-		lookup: os.LookupEnv, out: os.Stdout, err: os.Stderr,
+		lookup: os.LookupEnv, in: os.Stdin, out: os.Stdout, err: os.Stderr,
 	}))
 }
 
 // environment is what a command may use of the process around it.
 type environment struct {
 	lookup   func(string) (string, bool)
+	in       io.Reader // nil where a command reads nothing
 	out, err io.Writer
 }
 
@@ -47,11 +50,12 @@ func run(ctx context.Context, args []string, env environment) int {
 	root.SetErr(env.err)
 	cmd, err := root.ExecuteContextC(ctx)
 	var usage usageError
+	var clientUsage cli.UsageError
 	var silent silentError
 	switch {
 	case err == nil:
 		return exitDone
-	case errors.As(err, &usage):
+	case errors.As(err, &usage), errors.As(err, &clientUsage):
 		_, _ = fmt.Fprintf(env.err, "sluice: %v\nRun '%s --help' for what it takes.\n", err, cmd.CommandPath())
 		return exitUsage
 	case errors.As(err, &silent):
@@ -89,7 +93,13 @@ Start with 'sluice dev': the whole thing in one process, with nothing to install
 	root.Version = version()
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newServe(env), newCheck(env), newDev(env), newAPIKey(env), newToken(env), newVersion(env))
+	root.AddCommand(newServe(env), newCheck(env), newDev(env), newVersion(env))
+	for _, c := range cli.Commands(cli.Environment{Lookup: env.lookup, In: env.in, Out: env.out, Err: env.err, UserAgent: version()}) {
+		if c.Name() == "api-key" {
+			c.AddCommand(newGenerate(env)) // it knows the operator's file, which cli does not
+		}
+		root.AddCommand(c)
+	}
 	return root
 }
 

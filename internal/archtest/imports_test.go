@@ -26,7 +26,7 @@ func layers() map[string]rule {
 		"cmd/sluice": {imports: []string{
 			"config", "gateway", "gateway/upstream", "auth", "ratelimit", "cache",
 			"internal/tenant", "internal/refusal", "internal/secret", "internal/store/...", "internal/manage",
-			"internal/console", "internal/telemetry", "internal/ursulatest/...",
+			"internal/console", "internal/telemetry", "internal/ursulatest/...", "internal/cli",
 		}, tests: []string{"bench/...", "internal/redistest", "internal/realpart", "internal/bubble", "internal/syncbuf", "internal/postgrestest"}},
 
 		// The two that speak HTTP refusals. gateway never learns where accounts are kept.
@@ -50,6 +50,11 @@ func layers() map[string]rule {
 		"gateway/upstream/wire": {tests: []string{"internal/bubble"}},
 		"ratelimit":             {tests: []string{"ratelimit/limittest", "internal/redistest", "internal/bubble"}},
 		"ratelimit/limittest":   {imports: []string{"ratelimit"}},
+
+		// The client's side: it talks to a gateway over HTTP, and knows nothing of how one is
+		// built. Only the command line, its one user, knows terminals.
+		"internal/apiclient": {imports: []string{"internal/secret"}, tests: []string{"internal/ursulatest/...", "internal/bubble"}},
+		"internal/cli":       {imports: []string{"internal/apiclient", "auth", "internal/tenant", "internal/secret"}, tests: []string{"internal/ursulatest/...", "internal/bubble", "internal/realpart"}},
 
 		// Leaves.
 		"internal/secret":         {},
@@ -81,12 +86,13 @@ func layers() map[string]rule {
 func libraries() map[string][]string {
 	return map[string][]string{
 		"go.yaml.in/yaml/v3":                      {"config"},
-		"github.com/spf13/...":                    {"cmd/sluice"},
+		"github.com/spf13/...":                    {"cmd/sluice", "internal/cli"},
 		"go.uber.org/zap/...":                     {"cmd/sluice", "gateway", "gateway/upstream", "internal/manage", "internal/telemetry"},
 		"github.com/prometheus/client_golang/...": {"cmd/sluice", "gateway", "gateway/upstream", "ratelimit", "cache", "internal/telemetry"},
-		"github.com/zeebo/blake3":                 {"internal/ursulatest/..."},
+		"github.com/zeebo/blake3":                 {"internal/apiclient", "internal/ursulatest/..."},
 		"golang.org/x/net/...":                    {"cmd/sluice", "gateway/...", "internal/ursulatest/..."},
 		"golang.org/x/sync/...":                   {"cmd/sluice", "gateway/...", "auth", "cache", "internal/..."},
+		"golang.org/x/term":                       {"internal/cli"},
 		"golang.org/x/sys/unix":                   {"cmd/sluice", "gateway/upstream/...", "bench/..."},
 		"github.com/golang-jwt/jwt/v5":            {"auth"},
 		"github.com/hashicorp/golang-lru/v2/...":  {"auth", "internal/store/replica"},

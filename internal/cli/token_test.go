@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"context"
@@ -14,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/auth"
-	"sluice/gateway"
 	"sluice/internal/bubble"
 	"sluice/internal/secret"
 )
@@ -36,7 +35,7 @@ func newTokenServer(t *testing.T, answer http.HandlerFunc) *tokenServer {
 			t.Error(err)
 		}
 		form, err := url.ParseQuery(string(text))
-		if err != nil || r.Method != http.MethodPost || r.RequestURI != gateway.TokenPath || r.Header.Get("Content-Type") != "application/x-www-form-urlencoded" {
+		if err != nil || r.Method != http.MethodPost || r.RequestURI != tokenPath || r.Header.Get("Content-Type") != "application/x-www-form-urlencoded" {
 			t.Errorf("%s %s, %v: %v", r.Method, r.RequestURI, r.Header, err)
 		}
 		if _, ok := r.Header["Authorization"]; ok {

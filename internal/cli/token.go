@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"bytes"
@@ -8,53 +8,42 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
 	"sluice/auth"
-	"sluice/gateway"
+	"sluice/internal/apiclient"
 	"sluice/internal/secret"
 	"sluice/internal/tenant"
 )
 
+// tokenPath is where tokens are made (RFC 8693; design §5).
+const tokenPath = "/v1/token"
+
 // Bounds of a token exchange, as the client sees it.
 const (
-	exchangeTime   = 30 * time.Second // from the dial to the last byte
-	maxAnswer      = 64 << 10         // bytes of an answer
-	maxAnswerHead  = 32 << 10
-	maxDescription = 300 // characters of what the gateway says
+	exchangeTime = 30 * time.Second // from the dial to the last byte
+	maxAnswer    = 64 << 10         // bytes of an answer
 )
 
-func newToken(env environment) *cobra.Command {
-	group := &cobra.Command{
-		Use: "token", Short: "Make tokens of an API key",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usageError{fmt.Errorf("unknown command %q; there is: token create", args[0])}
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	group.AddCommand(newTokenCreate(env))
-	return group
+func newToken(env Environment) *cobra.Command {
+	return group("token", "Make tokens of an API key", newTokenCreate(env))
 }
 
 // tokenFlags are the command line of token create.
 type tokenFlags struct {
 	url, expiresIn    string
+	keyFile           string
 	streams           []string
 	readOnly          bool
 	asJSON, plainHTTP bool
 }
 
-func newTokenCreate(env environment) *cobra.Command {
+func newTokenCreate(env Environment) *cobra.Command {
 	var f tokenFlags
 	cmd := &cobra.Command{
 		Use:   "create",
@@ -74,9 +63,9 @@ Exit code 0: the token was printed; 1: it was refused, or nobody answered;
   curl -H "Authorization: Bearer $TOKEN" "$SLUICE_URL/acme/s.events?offset=-1"`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			r, err := readTokenRequest(f, cmd.Flags().Changed("expires-in"), env.lookup)
+			r, err := readTokenRequest(f, cmd.Flags().Changed("expires-in"), env.Lookup)
 			if err != nil {
-				return usageError{err}
+				return UsageError{Err: err}
 			}
 			answer, token, err := r.send(cmd.Context(), exchangeTransport(http.ProxyFromEnvironment))
 			if err != nil {
@@ -85,7 +74,7 @@ Exit code 0: the token was printed; 1: it was refused, or nobody answered;
 			if f.asJSON {
 				token = string(bytes.TrimSpace(answer))
 			}
-			_, err = fmt.Fprintln(env.out, token)
+			_, err = fmt.Fprintln(env.Out, token)
 			return err
 		},
 	}
@@ -94,6 +83,7 @@ Exit code 0: the token was printed; 1: it was refused, or nobody answered;
 	flags.StringArrayVar(&f.streams, "stream", nil, "the token reaches this stream only: ACCOUNT/NAME, ACCOUNT/PREFIX*, or\nthe stream's URL; may be given several times")
 	flags.StringVar(&f.expiresIn, "expires-in", "", "when it ends: N_seconds, N_minutes or N_hours, from 30 seconds to an hour")
 	flags.StringVar(&f.url, "url", "", "the gateway's origin, in place of SLUICE_URL")
+	flags.StringVar(&f.keyFile, "key-file", "", "a file that holds the key, in place of TONBO_API_KEY")
 	flags.BoolVar(&f.plainHTTP, "plain-http", false, "send the key over http to another machine, where the way there is private")
 	flags.BoolVar(&f.asJSON, "json", false, "print what the gateway answered")
 	return cmd
@@ -121,7 +111,7 @@ func readTokenRequest(f tokenFlags, timed bool, lookup func(string) (string, boo
 	if r.origin, err = gatewayOrigin(text, f.plainHTTP); err != nil {
 		return r, fmt.Errorf("%s %w", at, err)
 	}
-	if r.Subject, err = subjectToken(lookup); err != nil {
+	if r.Subject, err = readKey(lookup, f.keyFile); err != nil {
 		return r, err
 	}
 	for _, s := range f.streams {
@@ -140,55 +130,6 @@ func readTokenRequest(f tokenFlags, timed bool, lookup func(string) (string, boo
 		}
 	}
 	return r, nil
-}
-
-// gatewayOrigin reads the one place that the key may be sent to. http is for
-// this machine, unless plain says that the way is private.
-func gatewayOrigin(text string, plain bool) (string, error) {
-	const want = "the gateway's origin, as in https://streams.example.com"
-	if text == "" {
-		return "", errors.New("is not set: it is " + want)
-	}
-	u, err := url.Parse(strings.TrimSuffix(text, "/"))
-	switch {
-	case err != nil || u.Hostname() == "" || u.Scheme != "https" && u.Scheme != "http":
-		return "", errors.New("is no http or https URL: it is " + want)
-	case u.User != nil || u.Path != "" || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || strings.Contains(text, "#"):
-		return "", errors.New("has more than scheme, host and port: it is " + want)
-	case u.Scheme == "http" && !plain && !loopbackHost(u.Hostname()):
-		return "", errors.New("is http, which would send the key in clear: use https, or --plain-http where the way to that machine is private")
-	}
-	host := strings.ToLower(u.Host)
-	if port := map[string]string{"http": ":80", "https": ":443"}[u.Scheme]; strings.HasSuffix(host, port) {
-		host = strings.TrimSuffix(host, port)
-	}
-	return u.Scheme + "://" + strings.TrimSuffix(host, ":"), nil
-}
-
-func loopbackHost(host string) bool {
-	a, err := netip.ParseAddr(host)
-	return strings.EqualFold(host, "localhost") || err == nil && a.Unmap().IsLoopback()
-}
-
-// subjectToken is what is exchanged: a key, or a token. White space around it is
-// what files and secret stores put there. Anything else, a password perhaps, is
-// not sent.
-func subjectToken(lookup func(string) (string, bool)) (secret.Secret, error) {
-	text, _ := lookup("TONBO_API_KEY")
-	text = strings.TrimSpace(text)
-	_, _, err := auth.Bearer([]string{"Bearer " + text})
-	switch {
-	case text == "":
-		return secret.Secret{}, errors.New("TONBO_API_KEY is not set: it holds the API key, and is read from the environment only, since flags are seen by others")
-	case strings.HasPrefix(text, auth.KeyPrefix):
-		err = auth.CheckKey(text)
-	case strings.Count(text, ".") != 2:
-		err = auth.ErrMalformedKey
-	}
-	if err != nil {
-		return secret.Secret{}, errors.New("TONBO_API_KEY holds no API key: a character of it is wrong or missing")
-	}
-	return secret.New(text), nil
 }
 
 // streamResource is the URL of a stream, from ACCOUNT/NAME or from itself. The
@@ -214,32 +155,11 @@ func streamResource(origin, stream string) (string, error) {
 	return origin + tenant.StreamPath(id, tenant.StreamName(name)), nil
 }
 
-// parseExpiresIn reads N_seconds, N_minutes, N_hours or N_days (design §10), and
-// the singular of each.
-func parseExpiresIn(text string) (time.Duration, error) {
-	number, name, _ := strings.Cut(text, "_")
-	unit, ok := map[string]time.Duration{
-		"second": time.Second, "minute": time.Minute, "hour": time.Hour, "day": 24 * time.Hour,
-	}[strings.TrimSuffix(name, "s")]
-	n, err := strconv.ParseUint(number, 10, 16)
-	if err != nil || !ok || n == 0 {
-		return 0, errors.New("write a number and a unit, as in 90_seconds, 15_minutes, 1_hours or 30_days")
-	}
-	return time.Duration(n) * unit, nil
-}
-
-// exchangeTransport goes out once. A proxy is used for https only: over http it
-// would read the key.
+// exchangeTransport goes out once.
 func exchangeTransport(proxy func(*http.Request) (*url.URL, error)) *http.Transport {
-	return &http.Transport{
-		Proxy: func(r *http.Request) (*url.URL, error) {
-			if r.URL.Scheme != "https" {
-				return nil, nil
-			}
-			return proxy(r)
-		},
-		ForceAttemptHTTP2: true, DisableKeepAlives: true, MaxResponseHeaderBytes: maxAnswerHead,
-	}
+	way := apiclient.NewTransport(proxy)
+	way.DisableKeepAlives = true
+	return way
 }
 
 // send makes the exchange (RFC 8693 §2.1) and gives the whole answer and the
@@ -261,7 +181,7 @@ func (r tokenRequest) send(ctx context.Context, way http.RoundTripper) (answer [
 	}
 	ctx, cancel := context.WithTimeout(ctx, exchangeTime)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.origin+gateway.TokenPath, strings.NewReader(form.Encode()))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.origin+tokenPath, strings.NewReader(form.Encode()))
 	if err != nil {
 		return nil, "", err
 	}
@@ -355,15 +275,5 @@ func (r tokenRequest) refused(res *http.Response, answer []byte) error {
 // oneLine keeps what somebody else wrote from doing anything to a terminal, and
 // from repeating the key.
 func (r tokenRequest) oneLine(text string) string {
-	text = strings.ReplaceAll(text, r.Subject.Reveal(), "<key>")
-	text = strings.Map(func(c rune) rune {
-		if unicode.IsPrint(c) {
-			return c
-		}
-		return -1
-	}, text)
-	if all := []rune(text); len(all) > maxDescription {
-		text = string(all[:maxDescription]) + "…"
-	}
-	return text
+	return apiclient.Printable(strings.ReplaceAll(text, r.Subject.Reveal(), "<key>"))
 }

@@ -1,0 +1,110 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"sluice/internal/apiclient"
+)
+
+// explain adds to a failure what to do next, in terms of the command line. Nil stays
+// nil.
+func (c *connection) explain(err error) error {
+	var usage UsageError
+	if err == nil || errors.As(err, &usage) {
+		return err
+	}
+	var refused *apiclient.Error
+	var broken *apiclient.UnansweredError
+	var strange *apiclient.StrangeError
+	hint := ""
+	switch {
+	case errors.Is(err, context.Canceled):
+		err = errInterrupted
+	case errors.As(err, &refused):
+		hint = c.refusedHint(refused)
+	case errors.As(err, &broken):
+		hint = fmt.Sprintf("is %s right, and does the gateway run?", c.place())
+	case errors.As(err, &strange):
+		hint = fmt.Sprintf("is %s right?", c.place())
+	}
+	if hint == "" {
+		return err
+	}
+	return fmt.Errorf("%w; %s", err, hint)
+}
+
+// operates tells whether the command goes to the admin listener.
+func (c *connection) operates() bool { return c.account != "" }
+
+// place is what says where a command goes.
+func (c *connection) place() string {
+	if c.operates() {
+		return "SLUICE_ADMIN_URL (--admin-url)"
+	}
+	return "SLUICE_URL (--url)"
+}
+
+func (c *connection) credential() string {
+	if c.operates() {
+		return "SLUICE_ADMIN_TOKEN (--admin-token-file)"
+	}
+	return "TONBO_API_KEY (--key-file)"
+}
+
+// flagOf says on the command line what a field of a request is; empty where it is
+// nothing of it.
+func flagOf(field string) string {
+	switch field {
+	case "expires_at":
+		return "--expires-in"
+	case "streams":
+		return "--stream"
+	case "name":
+		return "NAME"
+	case "id":
+		return "ID"
+	case "overlap_seconds":
+		return "--overlap"
+	case "content_type", "public", "state", "region", "prefix":
+		return "--" + strings.ReplaceAll(field, "_", "-")
+	default:
+		return ""
+	}
+}
+
+func (c *connection) refusedHint(e *apiclient.Error) string {
+	if flag := flagOf(e.Field); flag != "" && e.Status == http.StatusBadRequest {
+		return "correct " + flag
+	}
+	if limit, ok := strings.CutPrefix(e.Field, "limits."); ok {
+		return "correct --limit " + limit + "=…"
+	}
+	switch {
+	case e.Status == http.StatusUnauthorized:
+		return "put a valid one into " + c.credential()
+	case e.Status == http.StatusForbidden && e.Code == "FORBIDDEN":
+		return "use another key in " + c.credential() + ": managing takes one that acts as a user, writes, and is not narrowed; " +
+			"a stream's data takes one that reaches the stream, which is named ACCOUNT/NAME then"
+	case e.Code == "STREAM_NOT_FOUND" || e.Code == "BUCKET_NOT_FOUND":
+		return "'sluice stream list' shows what there is"
+	case e.Code == "API_KEY_NOT_FOUND":
+		return "'sluice api-key list' shows what there is"
+	case e.Code == "ACCOUNT_NOT_FOUND":
+		return "'sluice account list' shows what there is"
+	case e.Status == http.StatusNotFound && (e.Code == "NOT_FOUND" || e.Code == ""):
+		return "is " + c.place() + " right?"
+	case e.Status == http.StatusGone && e.Resume != "":
+		return "what is left begins at --offset " + e.Resume
+	case e.Status == http.StatusPreconditionFailed:
+		return "the stream was deleted and made again under its name: begin anew"
+	case e.RetryAfter > 0:
+		return fmt.Sprintf("try again in %v", e.RetryAfter.Round(time.Second))
+	default:
+		return ""
+	}
+}
