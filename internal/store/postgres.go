@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"time"
@@ -10,14 +11,16 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// The pool of a replica: few, since changes go one by one and look-ups are short. A
-// server takes 100 connections by itself.
+// The pools of a replica: few connections, since changes go one by one and look-ups are
+// short. A server takes 100 by itself. Changes that wait for one another must not keep
+// those who read from a connection: the request path is among them.
 const (
-	postgresConns = 12
-	postgresIdle  = 4
-	connIdleTime  = 5 * time.Minute
-	connLife      = 30 * time.Minute // so that a server that came back gets its share
-	connectTime   = 5 * time.Second
+	postgresReaders = 8
+	postgresWriters = 4
+	postgresIdle    = 4
+	connIdleTime    = 5 * time.Minute
+	connLife        = 30 * time.Minute // so that a server that came back gets its share
+	connectTime     = 5 * time.Second
 )
 
 // channel is what replicas listen on.
@@ -46,13 +49,16 @@ func (s *Store) openPostgres(ctx context.Context, o Options) error {
 	// callTime, so that theirs succeed.
 	config.RuntimeParams["idle_in_transaction_session_timeout"] = "5s"
 	s.shared, s.listen = true, config.Copy()
-	db := stdlib.OpenDB(*config)
-	db.SetMaxOpenConns(postgresConns)
-	db.SetMaxIdleConns(postgresIdle)
-	db.SetConnMaxIdleTime(connIdleTime)
-	db.SetConnMaxLifetime(connLife)
-	s.write, s.read = db, db
-	if err := migrate(ctx, db, true); err != nil {
+	pool := func(most int) *sql.DB {
+		db := stdlib.OpenDB(*config)
+		db.SetMaxOpenConns(most)
+		db.SetMaxIdleConns(postgresIdle)
+		db.SetConnMaxIdleTime(connIdleTime)
+		db.SetConnMaxLifetime(connLife)
+		return db
+	}
+	s.write, s.read = pool(postgresWriters), pool(postgresReaders)
+	if err := migrate(ctx, s.write, true); err != nil {
 		if errors.Is(err, errNewer) {
 			return fmt.Errorf("%w: %w", ErrUnusable, err)
 		}
