@@ -35,12 +35,13 @@ const (
 	ExchangeToken
 	ReadKeys
 	ReadMetadata
+	Manage
 )
 
 var operationNames = [...]string{
 	"none", "append", "read", "head", "read_chunk", "read_immutable_snapshot", "read_snapshot",
 	"publish_snapshot", "stage_part", "discard_parts", "advance_retention", "bootstrap", "create", "delete",
-	"exchange_token", "read_keys", "read_metadata",
+	"exchange_token", "read_keys", "read_metadata", "manage",
 }
 
 // String names the operation in logs and metrics.
@@ -57,7 +58,7 @@ func (o Operation) Writes() bool {
 }
 
 // TakesBody reports whether a request for the operation may have a body.
-func (o Operation) TakesBody() bool { return o.Writes() || o == ExchangeToken }
+func (o Operation) TakesBody() bool { return o.Writes() || o == ExchangeToken || o == Manage }
 
 // OfStream reports whether the operation is one on a stream, which a node answers.
 func (o Operation) OfStream() bool { return o != NoOperation && o < ExchangeToken }
@@ -135,6 +136,12 @@ func parseRoute(method, target string) (Route, error) {
 	}
 	rt := Route{Path: target}
 	rt.Path, rt.Query, rt.HasQuery = strings.Cut(target, "?")
+	if strings.HasPrefix(rt.Path, managementPrefix) && rt.Path != TokenPath {
+		// None of it reaches a node: the API reads its own paths, in which names may be
+		// encoded, and its own queries.
+		rt.Operation = Manage
+		return rt, nil
+	}
 	if err := checkPath(rt.Path); err != nil {
 		return Route{}, err
 	}
@@ -164,6 +171,9 @@ func parseRoute(method, target string) (Route, error) {
 	}
 	return rt, nil
 }
+
+// managementPrefix is where the Management API is (design §3).
+const managementPrefix = "/v1/"
 
 // take finds what the method means for the shape.
 func (sh *shape) take(method string, rt *Route) error {

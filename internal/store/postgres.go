@@ -31,19 +31,12 @@ const channel = "sluice_changes"
 const aliveEvery = 5 * time.Second
 
 func (s *Store) openPostgres(ctx context.Context, o Options) error {
-	config, err := pgx.ParseConfig(o.URL)
+	config, err := postgresConfig(o.URL)
 	if err != nil {
-		// The parser's words may hold parts of the URL, and so of the password.
-		return fmt.Errorf(`%w: store.url is no URL of Postgres; it is like "postgres://user:password@host:5432/database?sslmode=verify-full", and what a name or a password has of other characters than letters and digits is written as %%XX`, ErrUnusable)
+		return err
 	}
 	if o.SealingKey == nil {
 		return fmt.Errorf("%w: set auth.sealing_key, the same for each replica, to 32 bytes in base64 (openssl rand -base64 32)", ErrUnusable)
-	}
-	if config.ConnectTimeout == 0 || config.ConnectTimeout > connectTime {
-		config.ConnectTimeout = connectTime
-	}
-	if _, ok := config.RuntimeParams["application_name"]; !ok {
-		config.RuntimeParams["application_name"] = "sluice"
 	}
 	// A replica that is frozen within a change must not hold up the others: less than
 	// callTime, so that theirs succeed.
