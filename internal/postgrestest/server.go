@@ -118,7 +118,9 @@ func start(tb testing.TB, options ...string) *Server {
 	}
 	data := filepath.Join(dir, "data")
 	initdb := s.as(exec.CommandContext(tb.Context(), filepath.Join(bin, "initdb"), //nolint:gosec // a binary of the rig
-		"--pgdata", data, "--auth=trust", "--username=sluice", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync", "--no-instructions"))
+		"--pgdata", data, "--auth=trust", "--username=sluice", "--no-sync", "--no-instructions", "--encoding=UTF8", "--locale=C.UTF-8",
+		// Words are in the order of a language, as most servers have it, and not in that of bytes.
+		"--locale-provider=icu", "--icu-locale=en-US"))
 	if out, err := initdb.CombinedOutput(); err != nil {
 		tb.Fatal(errors.Join(fmt.Errorf("initdb: %w\n%s", err, out), s.end()))
 	}

@@ -101,6 +101,31 @@ func TestPostgresIsGone(t *testing.T) {
 	}
 }
 
+// Connections that a restart has cut are not found out by calls, each of which would be a
+// refusal that nobody had to see.
+func TestRestartFailsNoCall(t *testing.T) {
+	t.Parallel()
+	server := postgrestest.Start(t)
+	r := newRig(t, server.Database(t, ""))
+	r.account(t, "acme")
+	for round := range 3 {
+		var looking sync.WaitGroup
+		for range postgresIdle { // so many connections are kept
+			looking.Go(func() {
+				if _, err := r.Account(t.Context(), "acme"); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		looking.Wait()
+		server.Restart(t)
+		if _, err := r.Account(t.Context(), "acme"); err != nil {
+			t.Error(err)
+		}
+		must(t, r.CreateKey(t.Context(), r.aKey("acme", fmt.Sprint("k", round))))
+	}
+}
+
 // The server is killed while a replica writes. What it acknowledged is there.
 func TestPostgresIsKilledWhileWriting(t *testing.T) {
 	t.Parallel()
