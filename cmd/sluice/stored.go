@@ -14,7 +14,7 @@ import (
 	"sluice/config"
 	"sluice/internal/manage"
 	"sluice/internal/store"
-	"sluice/internal/store/replica"
+	known "sluice/internal/store/replica"
 	"sluice/internal/telemetry"
 	"sluice/internal/tenant"
 	"sluice/ratelimit"
@@ -35,7 +35,7 @@ var managementRate = ratelimit.Rate{PerSecond: 20, Burst: 60}
 // and what manages it.
 type stored struct {
 	store      *store.Store
-	replica    *replica.Replica
+	replica    *known.Replica
 	reconciler *manage.Reconciler
 	calls      *ratelimit.Memory // of the Management API, by account
 }
@@ -85,9 +85,9 @@ func (a *App) openStore(c *config.Config) error {
 	if err := a.stored.declare(c); err != nil {
 		return err
 	}
-	a.stored.replica = replica.New(ctx, replica.Options{
+	a.stored.replica = known.New(ctx, known.Options{
 		Source: a.stored.store, Defaults: limitsOf(c.Limits.Default), StaleFor: c.Store.StaleFor, Now: time.Now,
-		Events: replica.Events{Lost: a.storeLost, Back: a.storeBack},
+		Events: known.Events{Lost: a.storeLost, Back: a.storeBack},
 	})
 	a.stored.reconciler = manage.NewReconciler(manage.ReconcilerOptions{
 		Store: a.stored.store, Nodes: nodeClient{a}, Log: a.log, Now: time.Now, Random: rand.Reader, Holder: rand.Text(),
@@ -182,26 +182,26 @@ func (s *stored) close(log *zap.Logger) {
 }
 
 func (a *App) storeGauges() error {
-	stats := func(read func(replica.Stats) float64) func() float64 {
+	stats := func(read func(known.Stats) float64) func() float64 {
 		return func() float64 {
 			if a.stored == nil || a.stored.replica == nil {
 				return 0
 			}
-			return read(a.stored.replica.Stats())
+			return read(a.stored.known.Stats())
 		}
 	}
 	return errors.Join(
-		telemetry.GaugeFunc(a.registry, "sluice_store_lost", stats(func(s replica.Stats) float64 {
+		telemetry.GaugeFunc(a.registry, "sluice_store_lost", stats(func(s known.Stats) float64 {
 			if s.LostSince.IsZero() {
 				return 0
 			}
 			return 1
 		})),
-		telemetry.GaugeFunc(a.registry, "sluice_store_read_timestamp_seconds", stats(func(s replica.Stats) float64 { return float64(s.ReadAt.UnixMilli()) / 1e3 })),
-		telemetry.GaugeFunc(a.registry, "sluice_store_revision", stats(func(s replica.Stats) float64 { return float64(s.Revision) })),
-		telemetry.GaugeFunc(a.registry, "sluice_store_keys", stats(func(s replica.Stats) float64 { return float64(s.Keys) })),
-		telemetry.GaugeFunc(a.registry, "sluice_store_accounts", stats(func(s replica.Stats) float64 { return float64(s.Accounts) })),
-		telemetry.GaugeFunc(a.registry, "sluice_store_streams", stats(func(s replica.Stats) float64 { return float64(s.Streams) })),
-		telemetry.GaugeFunc(a.registry, "sluice_store_unknown", stats(func(s replica.Stats) float64 { return float64(s.Unknown) })),
+		telemetry.GaugeFunc(a.registry, "sluice_store_read_timestamp_seconds", stats(func(s known.Stats) float64 { return float64(s.ReadAt.UnixMilli()) / 1e3 })),
+		telemetry.GaugeFunc(a.registry, "sluice_store_revision", stats(func(s known.Stats) float64 { return float64(s.Revision) })),
+		telemetry.GaugeFunc(a.registry, "sluice_store_keys", stats(func(s known.Stats) float64 { return float64(s.Keys) })),
+		telemetry.GaugeFunc(a.registry, "sluice_store_accounts", stats(func(s known.Stats) float64 { return float64(s.Accounts) })),
+		telemetry.GaugeFunc(a.registry, "sluice_store_streams", stats(func(s known.Stats) float64 { return float64(s.Streams) })),
+		telemetry.GaugeFunc(a.registry, "sluice_store_unknown", stats(func(s known.Stats) float64 { return float64(s.Unknown) })),
 	)
 }

@@ -3,11 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
-	"errors"
-	"strings"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"sluice/internal/tenant"
 )
@@ -32,26 +28,8 @@ func (s *Store) change(ctx context.Context, what string, most time.Duration, do 
 	return failed(what, s.transact(ctx, do))
 }
 
-// begin begins a transaction. A server that was restarted has ended the connections of
-// the pool, each of which says so once: nothing was asked of it yet, so another one is
-// taken.
-func (s *Store) begin(ctx context.Context) (tx *sql.Tx, err error) {
-	for range postgresWriters + 1 {
-		if tx, err = s.write.BeginTx(ctx, nil); err == nil || ctx.Err() != nil || !ended(err) {
-			break
-		}
-	}
-	return tx, err
-}
-
-// ended reports an error by which Postgres ends a connection (class 57P).
-func ended(err error) bool {
-	var said *pgconn.PgError
-	return errors.As(err, &said) && strings.HasPrefix(said.Code, "57P")
-}
-
 func (s *Store) transact(ctx context.Context, do func(context.Context, *change) error) error {
-	tx, err := s.begin(ctx)
+	tx, err := s.write.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
