@@ -187,7 +187,7 @@ func (a *App) storeGauges() error {
 			if a.stored == nil || a.stored.replica == nil {
 				return 0
 			}
-			return read(a.stored.known.Stats())
+			return read(a.stored.replica.Stats())
 		}
 	}
 	return errors.Join(
