@@ -93,6 +93,11 @@ func newApp(o appOptions) (*App, error) {
 	if a.metrics, err = telemetry.NewMetrics(a.registry); err != nil {
 		return nil, err
 	}
+	level, err := telemetry.ParseLevel(o.Config.Log.Level)
+	if err != nil {
+		return nil, err
+	}
+	a.level.SetLevel(level) // before any part speaks
 	a.metrics.Loaded(time.Now())
 	a.warn(o.Config)
 	if err = a.newLimits(o.Config); err != nil {

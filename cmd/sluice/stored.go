@@ -140,7 +140,19 @@ func (a *App) manageOptions(c *config.Config) manage.Options {
 			d := s.calls.Allow(ratelimit.Subject{Account: string(account)}, managementRate)
 			return d.Allowed, d.RetryAfter
 		},
+		OpenTails: a.tailsOf,
 	}
+}
+
+// errManyReplicas says that this replica does not know what the others have open.
+var errManyReplicas = errors.New("tails are open at other replicas too")
+
+// tailsOf is how many tails an account has open, where this replica is the only one.
+func (a *App) tailsOf(_ context.Context, account tenant.AccountID) (int, error) {
+	if a.shared != nil {
+		return 0, errManyReplicas
+	}
+	return a.limits.TailsOf(ratelimit.Subject{Account: string(account)}), nil
 }
 
 // operatorAPI is the Management API of the admin listener, of the configuration in force.
