@@ -36,7 +36,7 @@ func layers() map[string]rule {
 		}, tests: []string{"internal/ursulatest/...", "internal/store/...", "internal/bubble"}},
 		"internal/manage": {imports: []string{
 			"auth", "internal/store", "internal/tenant", "internal/refusal", "internal/secret",
-		}, tests: []string{"internal/ursulatest/...", "internal/store/...", "internal/bubble", "internal/realpart"}},
+		}, tests: []string{"internal/ursulatest/...", "internal/store/...", "internal/postgrestest", "internal/bubble", "internal/realpart"}},
 
 		"auth":               {imports: []string{"internal/tenant", "internal/secret"}, tests: []string{"internal/store/...", "internal/bubble"}},
 		"internal/store/...": {imports: []string{"internal/tenant", "internal/secret", "internal/store/..."}, tests: []string{"internal/postgrestest", "internal/realpart", "internal/bubble"}},

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,7 +35,7 @@ func raceHandlers(t *testing.T, seed uint64) {
 	t.Cleanup(one.options.Reconciler.Close)
 	t.Cleanup(other.options.Reconciler.Close)
 	var mu sync.Mutex
-	seen := map[string]int{}
+	seen := map[int]int{}
 	var group sync.WaitGroup
 	for w := range workers {
 		replica := []*rig{one, other}[w%2]
@@ -98,11 +99,15 @@ func TestOneOfManyCreates(t *testing.T) {
 // when its sender has given up.
 type moodyNodes struct {
 	Nodes
+	well   atomic.Bool
 	mu     sync.Mutex
 	random *rand.Rand
 }
 
 func (n *moodyNodes) Do(r *http.Request) (*http.Response, error) {
+	if n.well.Load() {
+		return n.Nodes.Do(r)
+	}
 	n.mu.Lock()
 	mood, after := n.random.IntN(6), time.Duration(n.random.IntN(14_000))*time.Millisecond
 	n.mu.Unlock()

@@ -45,13 +45,13 @@ func (s *Store) Accounts(ctx context.Context, p Page) ([]Account, error) {
 // ErrUnavailable.
 func (s *Store) CreateAccount(ctx context.Context, a Account, first *Key) error {
 	return s.change(ctx, "create an account", callTime, func(ctx context.Context, c *change) error {
-		if err := c.insertAccount(ctx, a); err != nil {
+		a.Declared = false
+		if err := c.insertAccount(ctx, a); err != nil || first == nil {
 			return err
 		}
-		if first == nil {
-			return nil
-		}
-		return c.createKey(ctx, *first)
+		k := *first
+		k.Declared = false
+		return c.createKey(ctx, k)
 	})
 }
 
@@ -61,7 +61,7 @@ func (c *change) insertAccount(ctx context.Context, a Account) error {
 		a.CreatedAt = c.now
 	}
 	c.tell(tenant.Change{Kind: tenant.AccountChanged, Account: a.ID})
-	return exec(ctx, c.tx, `INSERT INTO accounts (`+accountColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
+	return run(ctx, c.tx, `INSERT INTO accounts (`+accountColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
 		string(a.ID), string(a.State), l.RequestsPerSecond, l.Burst, l.OpenTails, l.Uploads, l.UploadBytes, l.RequestBytes, a.Declared, micros(a.CreatedAt))
 }
 
@@ -94,7 +94,7 @@ func (s *Store) ChangeAccount(ctx context.Context, id tenant.AccountID, to Accou
 func (c *change) updateAccount(ctx context.Context, a Account) error {
 	l := a.Limits
 	c.tell(tenant.Change{Kind: tenant.AccountChanged, Account: a.ID})
-	return exec(ctx, c.tx, `UPDATE accounts SET state = $2, requests_per_second = $3, burst = $4, open_tails = $5, uploads = $6,
+	return run(ctx, c.tx, `UPDATE accounts SET state = $2, requests_per_second = $3, burst = $4, open_tails = $5, uploads = $6,
 		upload_bytes = $7, request_bytes = $8, declared = $9, deleted_at = 0 WHERE id = $1`,
 		string(a.ID), string(a.State), l.RequestsPerSecond, l.Burst, l.OpenTails, l.Uploads, l.UploadBytes, l.RequestBytes, a.Declared)
 }
@@ -123,7 +123,7 @@ func (s *Store) DeleteAccount(ctx context.Context, id tenant.AccountID) error {
 		if a.Declared {
 			return ErrDeclared
 		}
-		if err := exec(ctx, c.tx, `UPDATE accounts SET deleted_at = $2 WHERE id = $1`, string(id), micros(c.now)); err != nil {
+		if err := run(ctx, c.tx, `UPDATE accounts SET deleted_at = $2 WHERE id = $1`, string(id), micros(c.now)); err != nil {
 			return err
 		}
 		c.tell(tenant.Change{Kind: tenant.AccountChanged, Account: id})
@@ -140,7 +140,7 @@ func (s *Store) DeleteAccount(ctx context.Context, id tenant.AccountID) error {
 
 // revokeAll revokes all keys of an account.
 func (c *change) revokeAll(ctx context.Context, id tenant.AccountID) error {
-	err := exec(ctx, c.tx, `INSERT INTO cutoffs (key_id, at, set_at) SELECT id, CAST($2 AS BIGINT), CAST($3 AS BIGINT) FROM api_keys WHERE account = $1 AND revoked_at = 0 `+cutoffMoves,
+	err := run(ctx, c.tx, `INSERT INTO cutoffs (key_id, at, set_at) SELECT id, CAST($2 AS BIGINT), CAST($3 AS BIGINT) FROM api_keys WHERE account = $1 AND revoked_at = 0 `+cutoffMoves,
 		string(id), micros(c.now), micros(c.now))
 	if err != nil {
 		return err

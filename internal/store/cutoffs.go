@@ -23,7 +23,7 @@ func (c *change) cut(ctx context.Context, key string, livesOn bool) error {
 	if livesOn && c.s.shared {
 		at = at.Add(clockSkew)
 	}
-	return exec(ctx, c.tx, `INSERT INTO cutoffs (key_id, at, set_at) VALUES ($1, $2, $3) `+cutoffMoves, key, micros(at), micros(c.now))
+	return run(ctx, c.tx, `INSERT INTO cutoffs (key_id, at, set_at) VALUES ($1, $2, $3) `+cutoffMoves, key, micros(at), micros(c.now))
 }
 
 // Cutoffs are those that were set within tenant.CutoffKept. The error wraps

@@ -88,10 +88,10 @@ func (c *change) undeclareAccounts(ctx context.Context, declared map[tenant.Acco
 		}
 		c.tell(tenant.Change{Kind: tenant.AccountChanged, Account: a.ID})
 		if len(held) > 0 {
-			err = exec(ctx, c.tx, `UPDATE accounts SET declared = FALSE WHERE id = $1`, string(a.ID))
+			err = run(ctx, c.tx, `UPDATE accounts SET declared = FALSE WHERE id = $1`, string(a.ID))
 		} else {
 			// It stays marked as declared: what tells it from one that the API deleted.
-			err = exec(ctx, c.tx, `UPDATE accounts SET deleted_at = $2 WHERE id = $1`, string(a.ID), micros(c.now))
+			err = run(ctx, c.tx, `UPDATE accounts SET deleted_at = $2 WHERE id = $1`, string(a.ID), micros(c.now))
 		}
 		if err != nil {
 			return err
@@ -158,7 +158,7 @@ func (c *change) settleDeclared(ctx context.Context, st tenant.Stream, have Stre
 	// The file says nothing of an end, so it has none. One that is on its way out goes
 	// first, and comes back when its name is free (RemoveStream).
 	c.tellStream(made[0])
-	return exec(ctx, c.tx, `UPDATE streams SET content_type = $2, public = $3, declared = TRUE, expires_at = 0 WHERE id = $1`, made[0].ID, st.ContentType, st.Public)
+	return run(ctx, c.tx, `UPDATE streams SET content_type = $2, public = $3, declared = TRUE, expires_at = 0 WHERE id = $1`, made[0].ID, st.ContentType, st.Public)
 }
 
 // declareStream adds one under an id of its own. It is Live: who keeps declared streams
@@ -175,7 +175,7 @@ func (c *change) declareStream(ctx context.Context, st tenant.Stream) error {
 func (c *change) undeclareStream(ctx context.Context, st Stream) error {
 	c.tellStream(st)
 	if st.State == Deleting {
-		return exec(ctx, c.tx, `UPDATE streams SET declared = FALSE WHERE id = $1`, st.ID)
+		return run(ctx, c.tx, `UPDATE streams SET declared = FALSE WHERE id = $1`, st.ID)
 	}
-	return exec(ctx, c.tx, `DELETE FROM streams WHERE id = $1`, st.ID)
+	return run(ctx, c.tx, `DELETE FROM streams WHERE id = $1`, st.ID)
 }

@@ -141,7 +141,7 @@ func (c *change) dropSecrets(ctx context.Context, cl keyClaim) error {
 		}
 		c.tellKey(cl.row.Key)
 	}
-	return exec(ctx, c.tx, `DELETE FROM key_secrets WHERE key_id = $1`, cl.row.ID)
+	return run(ctx, c.tx, `DELETE FROM key_secrets WHERE key_id = $1`, cl.row.ID)
 }
 
 // declareKey makes what the file states of one key true.
@@ -149,7 +149,7 @@ func (c *change) declareKey(ctx context.Context, cl keyClaim) error {
 	// What still has the digest and is declared has left the file: what stays and has
 	// another one has lost it before.
 	free := func() error {
-		return exec(ctx, c.tx, `DELETE FROM key_secrets WHERE digest = $1 AND key_id IN (SELECT id FROM api_keys WHERE declared)`, cl.key.Digest[:])
+		return run(ctx, c.tx, `DELETE FROM key_secrets WHERE digest = $1 AND key_id IN (SELECT id FROM api_keys WHERE declared)`, cl.key.Digest[:])
 	}
 	if cl.row == nil {
 		if err := free(); err != nil {

@@ -62,7 +62,7 @@ func (s *Store) Changes(ctx context.Context, after int64, limit int) (changes []
 func (s *Store) Notified(ctx context.Context, wake func()) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(s.life, func() { cancel(errClosed) })()
+	defer context.AfterFunc(s.life, func() { cancel(errClosed) })() //nolint:contextcheck // the store ends the call too
 	if s.listen != nil {
 		return failed("notifications", s.heard(ctx, wake))
 	}
@@ -114,13 +114,13 @@ func (f *feed) wake() {
 
 // forget takes out of the log and of the cutoffs what is too old.
 func (c *change) forget(ctx context.Context, newest int64) error {
-	err := exec(ctx, c.tx, `DELETE FROM changes WHERE revision <= $1 OR made_at < $2`, newest-maxChanges, micros(c.now.Add(-changesKept)))
+	err := run(ctx, c.tx, `DELETE FROM changes WHERE revision <= $1 OR made_at < $2`, newest-maxChanges, micros(c.now.Add(-changesKept)))
 	if err != nil {
 		return err
 	}
 	// An hour more: replicas' clocks differ, and a cutoff that is gone early is a token
 	// that lives again.
-	return exec(ctx, c.tx, `DELETE FROM cutoffs WHERE set_at < $1`, micros(c.now.Add(-tenant.CutoffKept-time.Hour)))
+	return run(ctx, c.tx, `DELETE FROM cutoffs WHERE set_at < $1`, micros(c.now.Add(-tenant.CutoffKept-time.Hour)))
 }
 
 // tell adds an entry to the log, for when the transaction ends.
@@ -141,13 +141,13 @@ func (c *change) writeLog(ctx context.Context) error {
 	revision := c.revision
 	for _, one := range c.told {
 		revision++
-		err := exec(ctx, c.tx, `INSERT INTO changes (revision, kind, key_id, account, stream, made_at) VALUES ($1, $2, $3, $4, $5, $6)`,
+		err := run(ctx, c.tx, `INSERT INTO changes (revision, kind, key_id, account, stream, made_at) VALUES ($1, $2, $3, $4, $5, $6)`,
 			revision, int(one.Kind), one.KeyID, string(one.Account), string(one.Stream), micros(c.now))
 		if err != nil {
 			return err
 		}
 	}
-	if err := exec(ctx, c.tx, `UPDATE meta SET revision = $1 WHERE id = 1`, revision); err != nil {
+	if err := run(ctx, c.tx, `UPDATE meta SET revision = $1 WHERE id = 1`, revision); err != nil {
 		return err
 	}
 	if revision/pruneEvery != c.revision/pruneEvery {

@@ -114,7 +114,7 @@ func (c *change) createKey(ctx context.Context, k Key) error {
 	if k.CreatedAt.IsZero() {
 		k.CreatedAt = c.now
 	}
-	err := exec(ctx, c.tx, `INSERT INTO api_keys (id, account, name, access, acts_as, all_streams, patterns, declared, created_at, expires_at)
+	err := run(ctx, c.tx, `INSERT INTO api_keys (id, account, name, access, acts_as, all_streams, patterns, declared, created_at, expires_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
 		k.ID, string(k.Account), k.Name, string(k.Access), string(k.ActsAs), !k.Streams.Narrowed(), patterns(k.Streams), k.Declared,
 		micros(k.CreatedAt), micros(k.ExpiresAt))
@@ -126,7 +126,7 @@ func (c *change) createKey(ctx context.Context, k Key) error {
 }
 
 func (c *change) addSecret(ctx context.Context, key string, d tenant.Digest, hint string) error {
-	return exec(ctx, c.tx, `INSERT INTO key_secrets (digest, key_id, hint) VALUES ($1, $2, $3)`, d[:], key, hint)
+	return run(ctx, c.tx, `INSERT INTO key_secrets (digest, key_id, hint) VALUES ($1, $2, $3)`, d[:], key, hint)
 }
 
 func (c *change) tellKey(k tenant.Key) {
@@ -192,7 +192,7 @@ func (c *change) updateKey(ctx context.Context, before, k tenant.Key) error {
 		}
 	}
 	c.tellKey(k)
-	return exec(ctx, c.tx, `UPDATE api_keys SET name = $2, access = $3, acts_as = $4, all_streams = $5, patterns = $6, declared = $7, expires_at = $8, revoked_at = 0
+	return run(ctx, c.tx, `UPDATE api_keys SET name = $2, access = $3, acts_as = $4, all_streams = $5, patterns = $6, declared = $7, expires_at = $8, revoked_at = 0
 		WHERE id = $1`,
 		k.ID, k.Name, string(k.Access), string(k.ActsAs), !k.Streams.Narrowed(), patterns(k.Streams), k.Declared, micros(k.ExpiresAt))
 }
@@ -215,6 +215,14 @@ func (s *Store) RotateKey(ctx context.Context, account tenant.AccountID, id stri
 		if err != nil {
 			return err
 		}
+		// The key's own secrets, which make way below, are no new one.
+		known, err := list(ctx, c.tx, text, `SELECT key_id FROM key_secrets WHERE digest = $1`, d[:])
+		if err != nil {
+			return err
+		}
+		if len(known) > 0 {
+			return ErrTaken
+		}
 		oldUntil = moment(micros(oldUntil))
 		ends := !oldUntil.After(c.now)
 		if ends || before.OldUntil.After(c.now) {
@@ -222,13 +230,13 @@ func (s *Store) RotateKey(ctx context.Context, account tenant.AccountID, id stri
 				return err
 			}
 		}
-		if err := exec(ctx, c.tx, `DELETE FROM key_secrets WHERE key_id = $1 AND ends_at <> 0`, id); err != nil {
+		if err := run(ctx, c.tx, `DELETE FROM key_secrets WHERE key_id = $1 AND ends_at <> 0`, id); err != nil {
 			return err
 		}
 		if ends {
-			err = exec(ctx, c.tx, `DELETE FROM key_secrets WHERE key_id = $1`, id)
+			err = run(ctx, c.tx, `DELETE FROM key_secrets WHERE key_id = $1`, id)
 		} else {
-			err = exec(ctx, c.tx, `UPDATE key_secrets SET ends_at = $2 WHERE key_id = $1`, id, micros(oldUntil))
+			err = run(ctx, c.tx, `UPDATE key_secrets SET ends_at = $2 WHERE key_id = $1`, id, micros(oldUntil))
 		}
 		if err != nil {
 			return err
@@ -263,7 +271,7 @@ func (c *change) revoke(ctx context.Context, k tenant.Key) error {
 		return err
 	}
 	c.tellKey(k)
-	return exec(ctx, c.tx, `UPDATE api_keys SET revoked_at = $2 WHERE id = $1`, k.ID, micros(c.now))
+	return run(ctx, c.tx, `UPDATE api_keys SET revoked_at = $2 WHERE id = $1`, k.ID, micros(c.now))
 }
 
 // usedAtOnce bounds a transaction of UseKeys: others wait for it.
@@ -277,7 +285,7 @@ func (s *Store) UseKeys(ctx context.Context, lastUsed map[string]time.Time) erro
 		err := s.change(ctx, "note the use of keys", callTime, func(ctx context.Context, c *change) error {
 			for _, id := range ids {
 				at := micros(lastUsed[id].Truncate(time.Minute))
-				if err := exec(ctx, c.tx, `UPDATE api_keys SET last_used_at = $2 WHERE id = $1 AND last_used_at < $2`, id, at); err != nil {
+				if err := run(ctx, c.tx, `UPDATE api_keys SET last_used_at = $2 WHERE id = $1 AND last_used_at < $2`, id, at); err != nil {
 					return err
 				}
 			}

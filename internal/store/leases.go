@@ -26,5 +26,5 @@ func (s *Store) Hold(ctx context.Context, lease, holder string, life time.Durati
 func (s *Store) LetGo(ctx context.Context, lease, holder string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	return failed("let a lease go", exec(ctx, s.write, `DELETE FROM leases WHERE name = $1 AND holder = $2`, lease, holder))
+	return failed("let a lease go", run(ctx, s.write, `DELETE FROM leases WHERE name = $1 AND holder = $2`, lease, holder))
 }

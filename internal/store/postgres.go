@@ -23,8 +23,9 @@ const (
 // channel is what replicas listen on.
 const channel = "sluice_changes"
 
-// aliveEvery is how often the connection that listens is tried.
-const aliveEvery = 10 * time.Second
+// aliveEvery is how often the connection that listens is tried, and how long it may take
+// to answer.
+const aliveEvery = 5 * time.Second
 
 func (s *Store) openPostgres(ctx context.Context, o Options) error {
 	config, err := pgx.ParseConfig(o.URL)
@@ -38,12 +39,13 @@ func (s *Store) openPostgres(ctx context.Context, o Options) error {
 	if config.ConnectTimeout == 0 || config.ConnectTimeout > connectTime {
 		config.ConnectTimeout = connectTime
 	}
-	s.shared, s.listen = true, config.Copy()
 	if _, ok := config.RuntimeParams["application_name"]; !ok {
 		config.RuntimeParams["application_name"] = "sluice"
 	}
-	// A replica that is frozen within a change must not hold up the others for ever.
-	config.RuntimeParams["idle_in_transaction_session_timeout"] = "10s"
+	// A replica that is frozen within a change must not hold up the others: less than
+	// callTime, so that theirs succeed.
+	config.RuntimeParams["idle_in_transaction_session_timeout"] = "5s"
+	s.shared, s.listen = true, config.Copy()
 	db := stdlib.OpenDB(*config)
 	db.SetMaxOpenConns(postgresConns)
 	db.SetMaxIdleConns(postgresIdle)
@@ -61,7 +63,7 @@ func (s *Store) openPostgres(ctx context.Context, o Options) error {
 		err := q.QueryRowContext(ctx, `SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)`).Scan(&now)
 		return moment(now), err
 	}
-	s.notify = func(ctx context.Context, q querier) error { return exec(ctx, q, `NOTIFY `+channel) }
+	s.notify = func(ctx context.Context, q querier) error { return run(ctx, q, `NOTIFY `+channel) }
 	return s.useSealingKey(ctx, o.SealingKey)
 }
 
@@ -76,7 +78,10 @@ func (s *Store) heard(ctx context.Context, wake func()) error {
 		defer cancel()
 		_ = conn.Close(ctx) // what ended it is the error
 	}()
-	if _, err := conn.Exec(ctx, `LISTEN `+channel); err != nil {
+	begin, done := context.WithTimeout(ctx, s.alive)
+	_, err = conn.Exec(begin, `LISTEN `+channel)
+	done()
+	if err != nil {
 		return err
 	}
 	for {
@@ -89,16 +94,16 @@ func (s *Store) heard(ctx context.Context, wake func()) error {
 }
 
 // await returns after a notification. A server that is gone without a word is found out
-// within aliveEvery and connectTime.
+// within twice s.alive.
 func (s *Store) await(ctx context.Context, conn *pgx.Conn) error {
 	for {
-		wait, cancel := context.WithTimeout(ctx, aliveEvery)
+		wait, cancel := context.WithTimeout(ctx, s.alive)
 		_, err := conn.WaitForNotification(wait)
 		cancel()
 		if err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
 			return errors.Join(err, ctx.Err())
 		}
-		ping, cancel := context.WithTimeout(ctx, connectTime)
+		ping, cancel := context.WithTimeout(ctx, s.alive)
 		err = conn.Ping(ping)
 		cancel()
 		if err != nil {

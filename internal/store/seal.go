@@ -76,7 +76,7 @@ func (s *Store) useSealingKey(ctx context.Context, key []byte) error {
 		return err
 	}
 	// Of several replicas that start at once, the first one's is kept.
-	if err := exec(ctx, s.write, `UPDATE meta SET sealing_check = $1 WHERE id = 1 AND sealing_check IS NULL`, check); err != nil {
+	if err := run(ctx, s.write, `UPDATE meta SET sealing_check = $1 WHERE id = 1 AND sealing_check IS NULL`, check); err != nil {
 		return err
 	}
 	stored, err := s.sealingCheck(ctx)
@@ -152,6 +152,11 @@ func writeDurably(path string, content []byte) (err error) {
 	if err := os.Rename(next, path); err != nil {
 		return err
 	}
+	return syncDirectory(path)
+}
+
+// syncDirectory returns once the name of a file is on the disk.
+func syncDirectory(path string) error {
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
 		return err

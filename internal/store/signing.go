@@ -60,7 +60,7 @@ func (s *Store) RotateSigningKeys(ctx context.Context, r tenant.Rotation) (chang
 		changed = true
 		for _, k := range keys {
 			if !slices.ContainsFunc(next, func(n tenant.SigningKey) bool { return n.ID == k.ID }) {
-				if err := exec(ctx, c.tx, `DELETE FROM signing_keys WHERE id = $1`, k.ID); err != nil {
+				if err := run(ctx, c.tx, `DELETE FROM signing_keys WHERE id = $1`, k.ID); err != nil {
 					return err
 				}
 			}
@@ -86,7 +86,7 @@ func (c *change) putSigningKey(ctx context.Context, k tenant.SigningKey) error {
 	if err != nil {
 		return err
 	}
-	return exec(ctx, c.tx, `INSERT INTO signing_keys (id, sealed, sign_from, sign_until, verify_until) VALUES ($1, $2, $3, $4, $5)
+	return run(ctx, c.tx, `INSERT INTO signing_keys (id, sealed, sign_from, sign_until, verify_until) VALUES ($1, $2, $3, $4, $5)
 		ON CONFLICT (id) DO UPDATE SET sign_from = excluded.sign_from, sign_until = excluded.sign_until, verify_until = excluded.verify_until`,
 		k.ID, sealed, micros(k.SignFrom), micros(k.SignUntil), micros(k.VerifyUntil))
 }

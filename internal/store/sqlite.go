@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -75,24 +76,26 @@ func claim(path string) (release func() error, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnusable, err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil { //nolint:gosec // a descriptor is small
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		err = fmt.Errorf("%w: another process has it open (%s: %w): end that one, or use Postgres for several replicas", ErrUnusable, path, err)
 		return nil, errors.Join(err, f.Close())
 	}
-	return f.Close, nil
+	return sync.OnceValue(f.Close), nil
 }
 
-// restrict makes the file where there is none, and has only its owner read it: it holds
-// sealed keys and digests. What SQLite makes beside it gets the same mode.
+// restrict makes the file where there is none, and has only its owner read it and what
+// is beside it: sealed keys, digests, and what the keys are sealed under. What SQLite makes
+// gets the mode of the file.
 func restrict(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the operator's path
 	if err != nil {
 		return err
 	}
-	if err := f.Close(); err != nil {
+	// SQLite forces what is in the file to the disk, but not that there is one.
+	if err := errors.Join(f.Close(), syncDirectory(path)); err != nil {
 		return err
 	}
-	for _, end := range []string{"", "-wal", "-shm"} {
+	for _, end := range []string{"", "-wal", "-shm", ".key"} {
 		info, err := os.Stat(path + end)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

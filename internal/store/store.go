@@ -42,6 +42,9 @@ func (o Options) String() string { return "store options" }
 // GoString leaves out what is secret.
 func (o Options) GoString() string { return o.String() }
 
+// MarshalText leaves out what is secret.
+func (o Options) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+
 // Store is what people manage. Its methods are safe for concurrent use. Every call ends
 // within 10 s, and Declare within a minute, or with its context.
 type Store struct {
@@ -54,6 +57,7 @@ type Store struct {
 	clock   func(context.Context, querier) (time.Time, error)
 	notify  func(context.Context, querier) error
 	listen  *pgx.ConnConfig // nil with SQLite
+	alive   time.Duration   // aliveEvery
 	feed    feed
 	life    context.Context // ends with Close
 	end     context.CancelFunc
@@ -75,7 +79,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.SealingKey != nil && len(o.SealingKey) != sealingKeyBytes {
 		return nil, fmt.Errorf("%w: auth.sealing_key has %d bytes; it has to have %d", ErrUnusable, len(o.SealingKey), sealingKeyBytes)
 	}
-	s := &Store{now: o.Now, random: o.Random, release: func() error { return nil }}
+	s := &Store{now: o.Now, random: o.Random, alive: aliveEvery, release: func() error { return nil }}
 	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
 	var err error
 	scheme, _, _ := strings.Cut(o.URL, ":")
@@ -96,7 +100,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	return s, nil
 }
 
-// Close ends all use of the store. Calls under way fail; so does Notified.
+// Close ends all use of the store. Calls under way fail; so does Notified. Further calls do
+// nothing.
 func (s *Store) Close() error {
 	s.end()
 	var errs []error
@@ -151,8 +156,8 @@ func affects(ctx context.Context, q querier, query string, args ...any) (bool, e
 	return n > 0, err
 }
 
-// exec runs a statement.
-func exec(ctx context.Context, q querier, query string, args ...any) error {
+// run runs a statement.
+func run(ctx context.Context, q querier, query string, args ...any) error {
 	_, err := q.ExecContext(ctx, query, args...)
 	return err
 }

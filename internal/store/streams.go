@@ -69,7 +69,7 @@ func (c *change) insertStream(ctx context.Context, st Stream) error {
 		return err
 	}
 	c.tellStream(st)
-	return exec(ctx, c.tx, `INSERT INTO streams (`+streamColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
+	return run(ctx, c.tx, `INSERT INTO streams (`+streamColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
 		st.ID, string(st.Account), string(st.Name), st.ContentType, st.Public, st.Declared, string(st.State), st.Region, st.Incarnation,
 		micros(st.CreatedAt), micros(st.ExpiresAt), micros(busy))
 }
@@ -106,7 +106,7 @@ func (s *Store) SetPublic(ctx context.Context, account tenant.AccountID, name te
 		}
 		st.Public = public
 		c.tellStream(st)
-		return exec(ctx, c.tx, `UPDATE streams SET public = $2 WHERE id = $1`, st.ID, public)
+		return run(ctx, c.tx, `UPDATE streams SET public = $2 WHERE id = $1`, st.ID, public)
 	})
 	return st, err
 }
@@ -123,7 +123,7 @@ func (s *Store) MarkCreated(ctx context.Context, id, incarnation string) error {
 			return ErrNotFound
 		}
 		c.tellStream(st)
-		return exec(ctx, c.tx, `UPDATE streams SET state = 'active', incarnation = $2, busy_until = 0 WHERE id = $1`, id, incarnation)
+		return run(ctx, c.tx, `UPDATE streams SET state = 'active', incarnation = $2, busy_until = 0 WHERE id = $1`, id, incarnation)
 	})
 }
 
@@ -143,7 +143,7 @@ func (s *Store) DeleteStream(ctx context.Context, account tenant.AccountID, name
 		}
 		st.State = Deleting
 		c.tellStream(st)
-		return exec(ctx, c.tx, `UPDATE streams SET state = 'deleting' WHERE id = $1`, st.ID)
+		return run(ctx, c.tx, `UPDATE streams SET state = 'deleting' WHERE id = $1`, st.ID)
 	})
 	return st, err
 }
@@ -179,7 +179,7 @@ func (s *Store) RemoveStream(ctx context.Context, id string) error {
 			return ErrNotFound
 		}
 		c.tellStream(st)
-		if err := exec(ctx, c.tx, `DELETE FROM streams WHERE id = $1`, id); err != nil || !st.Declared {
+		if err := run(ctx, c.tx, `DELETE FROM streams WHERE id = $1`, id); err != nil || !st.Declared {
 			return err
 		}
 		return c.declareStream(ctx, st.Stream)
@@ -220,7 +220,7 @@ func (s *Store) expire(ctx context.Context, now time.Time, limit int) error {
 		}
 		for _, st := range due {
 			c.tellStream(st)
-			if err := exec(ctx, c.tx, `UPDATE streams SET state = 'deleting' WHERE id = $1`, st.ID); err != nil {
+			if err := run(ctx, c.tx, `UPDATE streams SET state = 'deleting' WHERE id = $1`, st.ID); err != nil {
 				return err
 			}
 		}
