@@ -29,8 +29,8 @@ func TestHandlersThatRace(t *testing.T) {
 func raceHandlers(t *testing.T, seed uint64) {
 	const workers, rounds, names = 6, 12, 2
 	g := newRig(t)
-	g.options.Reconciler.Close() // it has only made the account
-	nodes := &moodyNodes{Nodes: g.nodes, random: rand.New(rand.NewPCG(seed, 2))}
+	g.options.Reconciler.Close()                                                 // it has only made the account
+	nodes := &moodyNodes{Nodes: g.nodes, random: rand.New(rand.NewPCG(seed, 2))} //nolint:gosec // to be repeated by its seed
 	g.nodes = nodes
 	one, other := g.process("one", &injector{}), g.process("two", &injector{})
 	t.Cleanup(one.options.Reconciler.Close)
