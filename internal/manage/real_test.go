@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"sluice/internal/store"
+	"sluice/internal/tenant"
 	"sluice/internal/ursulatest/realursula"
 )
 
@@ -113,5 +115,77 @@ func TestRealNodeTakesContentTypes(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = res.Body.Close()
+	}
+}
+
+// The API on the real node: what it says of a stream is what the node has, a deleted one
+// takes its data with it, and what a process left halfway is finished.
+func TestManageTheRealNode(t *testing.T) {
+	t.Parallel()
+	node := oneNode{realursula.Start(t).URL}
+	g := newRig(t, func(r *ReconcilerOptions, _ *Options) {
+		r.Nodes, r.Poll, r.Late = node, 20*time.Millisecond, 200*time.Millisecond
+	})
+	ask := func(method, name, body string) (int, http.Header) {
+		req, err := http.NewRequestWithContext(t.Context(), method, "/acme/s."+name, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		res, err := node.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		return res.StatusCode, res.Header
+	}
+	await := func(what string, done func() bool) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for !done() {
+			select {
+			case <-ctx.Done():
+				t.Fatalf("%s: not in 20 s", what)
+			case <-tick.C:
+			}
+		}
+	}
+	for range 2 {
+		got := g.create()
+		if got.text("state") != "active" {
+			t.Fatalf("create: %d %s", got.status, got.body)
+		}
+		status, h := ask(http.MethodHead, "events", "")
+		if status != 200 || h.Get(incarnationHeader) != got.text("incarnation") || h.Get("Stream-Next-Offset") != "00000000000000000000" {
+			t.Errorf("the node has %d %v, the API says %s", status, h, got.body)
+		}
+		if status, _ := ask(http.MethodPost, "events", `{"a":1}`); status != http.StatusNoContent {
+			t.Errorf("append: %d", status)
+		}
+		if got := g.own(http.MethodDelete, "/v1/streams/events", ""); got.status != http.StatusAccepted {
+			t.Errorf("delete: %d %s", got.status, got.body)
+		}
+		await("delete", func() bool { return g.own(http.MethodGet, "/v1/streams/events", "").status == http.StatusNotFound })
+		if status, _ := ask(http.MethodHead, "events", ""); status != http.StatusNotFound {
+			t.Errorf("the node still has it: %d", status)
+		}
+	}
+	// A process died after its create had reached the node, and one before.
+	if status, _ := ask(http.MethodPut, "made", ""); status != http.StatusCreated {
+		t.Fatalf("create at the node: %d", status)
+	}
+	for _, name := range []string{"made", "not-made"} {
+		if err := g.store.CreateStream(t.Context(), store.Stream{
+			Stream: tenant.Stream{Account: testAccount, Name: tenant.StreamName(name), ContentType: "application/json"}, ID: "str_" + name,
+		}); err != nil {
+			t.Fatal(err)
+		}
+		await(name, func() bool { return g.row(name).State == store.Live })
+		if status, h := ask(http.MethodHead, name, ""); status != 200 || h.Get(incarnationHeader) != g.row(name).Incarnation {
+			t.Errorf("%s: %d %v, row %v", name, status, h, g.row(name))
+		}
 	}
 }
