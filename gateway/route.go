@@ -136,14 +136,15 @@ func parseRoute(method, target string) (Route, error) {
 	}
 	rt := Route{Path: target}
 	rt.Path, rt.Query, rt.HasQuery = strings.Cut(target, "?")
-	if strings.HasPrefix(rt.Path, managementPrefix) && rt.Path != TokenPath {
-		// None of it reaches a node: the API reads its own paths, in which names may be
-		// encoded, and its own queries.
+	// None of what is managed reaches a node: the API reads its own paths, in which ids
+	// may be encoded, and its own queries.
+	managed := strings.HasPrefix(rt.Path, managementPrefix) && rt.Path != TokenPath
+	if err := checkPath(rt.Path, managed); err != nil {
+		return Route{}, err
+	}
+	if managed {
 		rt.Operation = Manage
 		return rt, nil
-	}
-	if err := checkPath(rt.Path); err != nil {
-		return Route{}, err
 	}
 	if sh := findOwn(rt.Path); sh != nil {
 		return rt, sh.take(method, &rt)
@@ -206,12 +207,13 @@ func findOwn(path string) *shape {
 
 // checkPath refuses every byte and segment that no stream path needs and that
 // two readers could read differently: '%', '\', ';', '#', control and non-ASCII
-// bytes, empty and dot segments. The root path alone passes, to be not found.
-func checkPath(path string) error {
+// bytes, empty and dot segments. The root path alone passes, to be not found. In a
+// managed path '%' passes.
+func checkPath(path string, managed bool) error {
 	start := 1
 	for i := 1; i <= len(path); i++ {
 		if i < len(path) && path[i] != '/' {
-			if c := path[i]; c <= ' ' || c >= 0x7f || c == '%' || c == '\\' || c == ';' || c == '#' {
+			if c := path[i]; c <= ' ' || c >= 0x7f || c == '%' && !managed || c == '\\' || c == ';' || c == '#' {
 				return refusal.Because(refusal.InvalidRequest, "The path holds a character that no stream URL needs: send it as it is, without any encoding.", nil)
 			}
 			continue

@@ -231,6 +231,7 @@ func TestClosedStoreCannotTell(t *testing.T) {
 			"MarkCreated":  func(ctx context.Context) error { return r.MarkCreated(ctx, "id", "inc") },
 			"DeleteStream": func(ctx context.Context) error { return second(r.DeleteStream(ctx, "acme", "s")) },
 			"Busy":         func(ctx context.Context) error { return r.Busy(ctx, "id", time.Time{}) },
+			"Leave":        func(ctx context.Context) error { return r.Leave(ctx, "id", time.Time{}) },
 			"RemoveStream": func(ctx context.Context) error { return r.RemoveStream(ctx, "id") },
 			"Unsettled":    func(ctx context.Context) error { return second(r.Unsettled(ctx, 1)) },
 			"SigningKeys":  func(ctx context.Context) error { return second(r.SigningKeys(ctx)) },
