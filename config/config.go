@@ -29,6 +29,9 @@ type Config struct {
 	// The Ursula cluster behind this gateway.
 	Ursula Ursula `yaml:"ursula" required:"true" eg:"{nodes: [\"http://10.0.0.1:4437\"]}"`
 
+	// Where accounts, streams and keys are kept that people manage.
+	Store Store `yaml:"store"`
+
 	// Where replicas share the counts of limits.
 	Redis Redis `yaml:"redis"`
 
@@ -109,6 +112,23 @@ type Ursula struct {
 	GroupCount int `yaml:"group_count" default:"0" eg:"16" min:"0" max:"65536"`
 }
 
+// Store says where what people manage is kept. Without it the declared accounts are
+// all there are, in memory, and there is no Management API.
+type Store struct {
+	// `sqlite:` and the path of a file, for one replica; it is made where it is missing.
+	// `postgres://user:password@host:port/database` for several, which all name the
+	// same. What the file declares is applied to it and marked as declared.
+	URL secret.Secret `yaml:"url" eg:"sqlite:/var/lib/sluice/sluice.db" restart:"true"`
+
+	// How long keys, accounts and streams that are known go on being taken while the
+	// store is out of reach. So long may a revocation elsewhere go unheard. 0 refuses
+	// at once.
+	StaleFor time.Duration `yaml:"stale_for" default:"15m" eg:"15m" min:"0s" max:"24h"`
+}
+
+// Configured reports whether there is a store.
+func (s Store) Configured() bool { return !s.URL.IsZero() }
+
 // Redis says where replicas share their counts: a single server, Sentinel or a
 // Cluster. Without it each process counts by itself.
 type Redis struct {
@@ -149,6 +169,11 @@ type Auth struct {
 	// reload, and an hour later remove the old one. A key that is removed is void at
 	// once, and with it every token that it signed.
 	SigningKeys []secret.Secret `yaml:"signing_keys" eg:"[\"file:/etc/sluice/signing-1.pem\"]"`
+
+	// What signing keys are sealed with in the store: 32 random bytes in base64, as
+	// `openssl rand -base64 32` makes them; the same for all replicas. Required with
+	// Postgres. With SQLite and none given, one is made beside the database.
+	SealingKey secret.Secret `yaml:"sealing_key" eg:"\"${SLUICE_SEALING_KEY}\"" restart:"true"`
 
 	// Identity providers of your own whose access tokens are taken (RFC 9068), at
 	// most 64. docs/security.md says what they are trusted with.

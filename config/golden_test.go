@@ -31,6 +31,7 @@ func testGrammar() Grammar {
 		IssuerURL:  refuse,
 		JWKSURL:    refuse,
 		Redis:      func(r Redis) error { return refuse(r.URL.Reveal() + strings.Join(r.Addrs, "")) },
+		Store:      func(s Store) error { return refuse(s.URL.Reveal()) },
 		// One key may be written in several ways.
 		SigningKey: func(s secret.Secret) (string, error) {
 			if strings.Contains(s.Reveal(), "bad") {

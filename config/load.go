@@ -46,6 +46,7 @@ type Grammar struct {
 	IssuerURL  func(url string) error // another issuer's identifier
 	JWKSURL    func(url string) error // where its keys are
 	Redis      func(r Redis) error    // never called with an empty one
+	Store      func(s Store) error    // never called with an empty one
 	// SigningKey reads a private key and tells its id: the same for one key,
 	// however it is written.
 	SigningKey func(text secret.Secret) (id string, err error)

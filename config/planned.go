@@ -13,16 +13,14 @@ type PlannedKey struct {
 
 // Planned lists what is not built yet. Each row goes when its key comes.
 func Planned() []PlannedKey {
-	const declared = "remove it. Accounts, streams and keys are the declared ones of this file, kept in memory"
 	const noTLS = "write mode: off, or remove it. End TLS at a load balancer in front of this gateway"
 	const noTLSKeys = "remove it. End TLS at a load balancer in front of this gateway"
 	const fixed = "remove it. The server's own limits hold"
 	return []PlannedKey{
-		{"store", declared},
 		{"cache", "remove it. Every read goes to a node"},
 		{"tails.share", "remove it. Each live read has its own read at a node"},
 		{"tails.max_age", "remove it. A live read goes on until its client or its node ends it"},
-		{"management", "remove it. There is no Management API; declare accounts, streams and keys in this file"},
+		{"management", "remove it. The Management API is at the origin, under /v1"},
 		{"usage", "remove it. Use is not metered"},
 		{"trace", "remove it. No traces are sent"},
 		{"server.header_bytes", fixed},
@@ -31,7 +29,6 @@ func Planned() []PlannedKey {
 		{"proxy_protocol", "remove it. Name the load balancer in trusted_proxies and have it send X-Forwarded-For"},
 		{"admin.pprof", "remove it. There are no profiles"},
 		{"log.sample", "remove it. Every request is logged"},
-		{"auth.sealing_key", "remove it. There is no store whose keys it could seal; signing keys come from auth.signing_keys"},
 		{"tls.mode=acme", noTLS},
 		{"tls.mode=files", noTLS},
 		{"tls.mode=internal", noTLS},

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding/base64"
 	"fmt"
 	"net"
 	"net/netip"
@@ -29,6 +30,7 @@ func validate(c *Config, g Grammar) []finding {
 	f.origins(c.CORS.Origins)
 	f.limits(c)
 	f.redis(c.Redis, g)
+	f.store(c, g)
 	f.accounts(c.Accounts, g)
 	return f
 }
@@ -40,6 +42,35 @@ func (f *findings) redis(r Redis, g Grammar) {
 	}
 	if err := g.Redis(r); err != nil {
 		f.add("redis", "%v", err)
+	}
+}
+
+// sealingKeyBytes is what auth.sealing_key holds (design §5).
+const sealingKeyBytes = 32
+
+// store checks where what people manage is kept, and what its secrets are sealed with.
+func (f *findings) store(c *Config, g Grammar) {
+	key := c.Auth.SealingKey
+	if raw, err := base64.StdEncoding.DecodeString(key.Reveal()); !key.IsZero() && (err != nil || len(raw) != sealingKeyBytes) {
+		f.add("auth.sealing_key", "want %d bytes in base64; make them with: openssl rand -base64 %d", sealingKeyBytes, sealingKeyBytes)
+	}
+	if !c.Store.Configured() {
+		if !key.IsZero() {
+			f.add("auth.sealing_key", "seals nothing without a store; remove it, or write store: {url: …}")
+		}
+		return
+	}
+	if g.Store != nil {
+		if err := g.Store(c.Store); err != nil {
+			f.add("store.url", "%v", err)
+			return
+		}
+	}
+	if key.IsZero() && strings.HasPrefix(c.Store.URL.Reveal(), "postgres") {
+		f.add("auth.sealing_key", `is required with Postgres; write sealing_key: "${SLUICE_SEALING_KEY}", the same for all replicas`)
+	}
+	if len(c.Auth.SigningKeys) > 0 {
+		f.add("auth.signing_keys", "signing keys are kept in the store, and rotate by themselves; remove them, or the store")
 	}
 }
 

@@ -270,26 +270,8 @@ func endedTails() int {
 // it; the node answers an error, resets before the head or after it, or ends cleanly;
 // a part of the gateway panics. A key is revoked under those that are still open.
 func TestThousandsOfTailsEndAtZero(t *testing.T) {
-	script := func(c *upConn, r *upRequest) {
-		switch _, way, _ := strings.Cut(r.Target, "way="); way {
-		case "404", "500":
-			c.say(whole(way+" X", "Content-Type: application/json\r\n", "{}"))
-		case "early": // the client leaves first
-			c.hold()
-		case "reset":
-			c.reset()
-		case "cut":
-			c.say(sseHead + chunk("data: 1\n\n"))
-			c.reset()
-		case "clean":
-			c.say(sseHead + chunk("data: 1\n\n") + "0\r\n\r\n")
-		default:
-			c.say(sseHead + chunk("data: 1\n\n"))
-			c.hold()
-		}
-	}
 	counted := &leases{}
-	rg, _ := newUpRig(t, script, rigOptions{
+	rg, _ := newUpRig(t, endsItsWay, rigOptions{
 		limits: func(l *tenant.Limits) { l.OpenTails = endedTails() },
 		change: func(o *Options) {
 			counted.Tails, o.Tails = o.Tails, counted

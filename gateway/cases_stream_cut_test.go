@@ -131,7 +131,7 @@ func TestRecoveryPanicsOn(t *testing.T) {
 			o := rg.Options
 			o.Upstream = broken{rg.Pool, tc.err}
 			rg.Gateway.Swap(o)
-			before := len(rg.Log.requestLines(t))
+			before := len(rg.requestLines(t))
 			// ReverseProxy lets a copy's failure pass outside a server.
 			ctx := context.WithValue(t.Context(), http.ServerContextKey, &http.Server{}) //nolint:gosec // serves nothing
 			req := httptest.NewRequestWithContext(ctx, http.MethodGet, "/acme/s.priv", nil)
@@ -145,7 +145,7 @@ func TestRecoveryPanicsOn(t *testing.T) {
 			if err, ok := got.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
 				t.Errorf("panics with %v, want http.ErrAbortHandler", got)
 			}
-			if lines := rg.Log.requestLines(t)[before:]; len(lines) != 1 || lines[0]["end"] != tc.end {
+			if lines := rg.requestLines(t)[before:]; len(lines) != 1 || lines[0]["end"] != tc.end {
 				t.Errorf("access lines %v, want one that ends %q", lines, tc.end)
 			}
 		})

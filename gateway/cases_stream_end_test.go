@@ -222,28 +222,32 @@ func (panicking) Send(context.Context, *http.Request, upstream.Meta) (*http.Resp
 	panic("broken part")
 }
 
+// endsItsWay is a node that ends each tail as the tail's own query says.
+func endsItsWay(c *upConn, r *upRequest) {
+	switch _, way, _ := strings.Cut(r.Target, "way="); way {
+	case "404", "500":
+		c.say(whole(way+" X", "Content-Type: application/json\r\n", "{}"))
+	case "101":
+		c.say("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n")
+	case "early": // the client leaves first
+		c.hold()
+	case "reset":
+		c.reset()
+	case "cut":
+		c.say(sseHead + chunk("data: 1\n\n"))
+		c.reset()
+	case "clean":
+		c.say(sseHead + chunk("data: 1\n\n") + "0\r\n\r\n")
+	default:
+		c.say(sseHead + chunk("data: 1\n\n"))
+		c.hold()
+	}
+}
+
 // L14: a tail's slot was lost on one of its ways out, and the account was
 // locked out for ever. Each way is seen to hold a slot where it can be seen.
 func TestEveryWayOutGivesTheSlotBack(t *testing.T) {
-	script := func(c *upConn, r *upRequest) {
-		switch _, way, _ := strings.Cut(r.Target, "way="); way {
-		case "404", "500":
-			c.say(whole(way+" X", "Content-Type: application/json\r\n", "{}"))
-		case "101":
-			c.say("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n")
-		case "reset":
-			c.reset()
-		case "cut":
-			c.say(sseHead + chunk("data: 1\n\n"))
-			c.reset()
-		case "clean":
-			c.say(sseHead + chunk("data: 1\n\n") + "0\r\n\r\n")
-		default:
-			c.say(sseHead + chunk("data: 1\n\n"))
-			c.hold()
-		}
-	}
-	rg, u := newUpRig(t, script, rigOptions{limits: func(l *tenant.Limits) { l.OpenTails = 1 }})
+	rg, u := newUpRig(t, endsItsWay, rigOptions{limits: func(l *tenant.Limits) { l.OpenTails = 1 }})
 	for name, c := range protocols(t) {
 		for _, way := range []struct {
 			name   string

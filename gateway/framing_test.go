@@ -1,14 +1,9 @@
 package gateway
 
 import (
-	"bufio"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
-
-	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 )
 
 // A write whose body net/http had not read was forwarded as an empty one, and
@@ -52,15 +47,7 @@ func TestUnreadBodyIsNoEmptyWrite(t *testing.T) {
 // answer's status, or "reset".
 func (rg *rig) headersOnly(t *testing.T, method string, fields [][2]string) string {
 	t.Helper()
-	conn := rg.dial(t)
-	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
-		t.Fatal(err)
-	}
-	framer := http2.NewFramer(conn, bufio.NewReader(conn))
-	framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
-	var head strings.Builder
-	enc := hpack.NewEncoder(&head)
-	for _, f := range append([][2]string{
+	return rg.frames(t, append([][2]string{
 		{":method", method},
 		{":scheme", "http"},
 		{":authority", "edge"},
@@ -68,27 +55,5 @@ func (rg *rig) headersOnly(t *testing.T, method string, fields [][2]string) stri
 		{"authorization", "Bearer " + rg.Keys[key]},
 		{"content-type", rigType},
 		{"stream-closed", "true"},
-	}, fields...) {
-		if err := enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := framer.WriteSettings(); err != nil {
-		t.Fatal(err)
-	}
-	if err := framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte(head.String()), EndStream: true, EndHeaders: true}); err != nil {
-		t.Fatal(err)
-	}
-	for {
-		frame, err := framer.ReadFrame()
-		if err != nil {
-			t.Fatal(err)
-		}
-		switch f := frame.(type) {
-		case *http2.MetaHeadersFrame:
-			return f.PseudoValue("status")
-		case *http2.RSTStreamFrame:
-			return "reset"
-		}
-	}
+	}, fields...))
 }

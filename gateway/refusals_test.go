@@ -316,7 +316,7 @@ func TestEveryRefusal(t *testing.T) {
 				checkEntry(t, e, res)
 				checkReached(t, rg, e, tc)
 				poll(t, "a line in the access log", func() bool {
-					return slices.ContainsFunc(rg.Log.requestLines(t), func(line map[string]any) bool {
+					return slices.ContainsFunc(rg.requestLines(t), func(line map[string]any) bool {
 						return line["code"] == string(e.Code) && line["request_id"] == res.Header.Get("X-Request-Id")
 					})
 				})

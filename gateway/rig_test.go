@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -11,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,6 +19,7 @@ import (
 	"sluice/auth"
 	"sluice/gateway/upstream"
 	"sluice/internal/store/memory"
+	"sluice/internal/syncbuf"
 	"sluice/internal/telemetry"
 	"sluice/internal/tenant"
 	"sluice/internal/ursulatest"
@@ -38,7 +37,7 @@ type rig struct {
 	Limits  *ratelimit.Memory
 	Budget  *BodyBudget
 	Metrics *prometheus.Registry
-	Log     *syncBuffer
+	Log     *syncbuf.Buffer
 	Options Options // in force; change a copy and Gateway.Swap it
 	Gateway *Gateway
 
@@ -168,7 +167,7 @@ func newRig(t testing.TB, o rigOptions) *rig {
 // newRigParts makes what every rig has but the way to the nodes.
 func newRigParts(t testing.TB, o rigOptions) *rig {
 	t.Helper()
-	rg := &rig{Log: &syncBuffer{}, Metrics: prometheus.NewRegistry(), Budget: NewBodyBudget(64 << 20)}
+	rg := &rig{Log: &syncbuf.Buffer{}, Metrics: prometheus.NewRegistry(), Budget: NewBodyBudget(64 << 20)}
 	metrics, err := telemetry.NewMetrics(rg.Metrics)
 	if err != nil {
 		t.Fatal(err)
@@ -365,29 +364,11 @@ func readHead(t testing.TB, br *bufio.Reader, method string) *http.Response {
 	return res
 }
 
-// syncBuffer is a bytes.Buffer for several goroutines.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
-}
-
 // requestLines are the access log's lines so far.
-func (s *syncBuffer) requestLines(t testing.TB) []map[string]any {
+func (rg *rig) requestLines(t testing.TB) []map[string]any {
 	t.Helper()
 	var lines []map[string]any
-	for line := range strings.Lines(s.String()) {
+	for line := range strings.Lines(rg.Log.String()) {
 		if !strings.Contains(line, `"message":"request"`) {
 			continue
 		}
@@ -414,7 +395,7 @@ func TestRig(t *testing.T) {
 	}
 	// A line is written when its request has ended, which may be after the client
 	// has its answer; the first one's has surely.
-	if lines := rg.Log.requestLines(t); len(lines) < 1 || lines[0]["status"] != float64(204) || lines[0]["key_id"] != "acme/full" {
+	if lines := rg.requestLines(t); len(lines) < 1 || lines[0]["status"] != float64(204) || lines[0]["key_id"] != "acme/full" {
 		t.Errorf("access log: %v", lines)
 	}
 	if strings.Contains(rg.Log.String(), rg.Keys[key]) {

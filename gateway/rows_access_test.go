@@ -247,7 +247,7 @@ func TestOtherIssuersTokens(t *testing.T) {
 			}
 		}
 		bubble.Wait()
-		if line := rg.Log.requestLines(t)[0]; line["key_id"] != idpIssuer+"#app-1" {
+		if line := rg.requestLines(t)[0]; line["key_id"] != idpIssuer+"#app-1" {
 			t.Errorf("J1: the line names %v", line["key_id"])
 		}
 	})

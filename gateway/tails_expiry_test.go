@@ -117,7 +117,7 @@ func checkEnds(t *testing.T, rg *rig, end string, n int) {
 	bubble.Wait()
 	rg.awaitCount(t, fmt.Sprintf("sluice_answers_ended_total{end=%q} %d", end, n))
 	lines := 0
-	for _, line := range rg.Log.requestLines(t) {
+	for _, line := range rg.requestLines(t) {
 		if line["end"] == end && line["tail"] != nil {
 			lines++
 		}

@@ -71,7 +71,7 @@ func TestExchange(t *testing.T) {
 			t.Errorf("%s reached the node", r.Target)
 		}
 	}
-	lines := rg.Log.requestLines(t)
+	lines := rg.requestLines(t)
 	if lines[0]["operation"] != "exchange_token" || lines[0]["key_id"] == nil {
 		t.Errorf("access line %v", lines[0])
 	}

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"sluice/internal/syncbuf"
 )
 
 // up is a scripted node: a plain TCP server that keeps every byte it gets and
@@ -53,8 +55,8 @@ type upConn struct {
 	id   int  // from 0; -1 = no request has come
 	own  bool // the pool's own questions come here
 	in   *bufio.Reader
-	raw  syncBuffer    // everything that was received
-	gone chan struct{} // closed once the gateway has ended the connection
+	raw  syncbuf.Buffer // everything that was received
+	gone chan struct{}  // closed once the gateway has ended the connection
 }
 
 const upIdentity = "HTTP/1.1 404 Not Found\r\nUrsula-Protocol: 11\r\nUrsula-Cluster-Id: up\r\nContent-Length: 0\r\n\r\n"
@@ -337,8 +339,8 @@ func (rg *rig) awaitCount(t testing.TB, sample string) {
 // request has ended, which may be after the client has its answer.
 func (rg *rig) awaitLines(t testing.TB, n int) []map[string]any {
 	t.Helper()
-	poll(t, fmt.Sprintf("%d access lines", n), func() bool { return len(rg.Log.requestLines(t)) >= n })
-	lines := rg.Log.requestLines(t)
+	poll(t, fmt.Sprintf("%d access lines", n), func() bool { return len(rg.requestLines(t)) >= n })
+	lines := rg.requestLines(t)
 	if len(lines) != n {
 		t.Errorf("%d access lines, want %d", len(lines), n)
 	}

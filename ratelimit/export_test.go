@@ -13,14 +13,21 @@ func (o Options) Lease(beat, dead time.Duration) Options {
 // can be: false after a while.
 func (r *Redis) Flush() bool {
 	deadline := time.Now().Add(time.Minute)
-	for time.Now().Before(deadline) {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for now := range tick.C {
 		if !r.holds.busy() && !r.rates.busy() {
 			return true
 		}
-		time.Sleep(time.Millisecond)
+		if now.After(deadline) {
+			break
+		}
 	}
 	return false
 }
+
+// Told reports whether Redis has been told of all slots.
+func (r *Redis) Told() bool { return !r.holds.busy() }
 
 func (h *holds) busy() bool {
 	h.mu.Lock()
@@ -37,9 +44,9 @@ func (r *sharedRates) busy() bool {
 	for i := range r.shards {
 		sh := &r.shards[i]
 		sh.mu.Lock()
-		busy := len(sh.queue) > 0
-		for _, b := range sh.kept.bySubject {
-			busy = busy || b.flying
+		busy := false
+		for _, b := range sh.kept.bySubject { // one that is followed has nothing to tell
+			busy = busy || b.used != b.told
 		}
 		sh.mu.Unlock()
 		if busy {

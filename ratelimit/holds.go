@@ -19,6 +19,7 @@ type hold struct {
 	bytes   int64
 	waiting []*claim // in the order they came
 	queued  bool     // among those that have to be told
+	urgent  bool     // and among those of them that somebody waits for
 	flying  bool     // in a call
 }
 
@@ -52,7 +53,10 @@ const (
 type holds struct {
 	mu    sync.Mutex
 	byKey map[holdKey]*hold
-	queue []*hold
+	// urgent are holds that somebody waits for: they go first, or thousands of tails
+	// that end at once would make a quick Redis look slow. One that became urgent while
+	// it was in queue stands there too, and is passed over.
+	urgent, queue []*hold
 	// session is who is being told; nil: nobody, since all will be told at the next
 	// one's beginning.
 	session *session
@@ -81,6 +85,10 @@ func (h *holds) tell(k *hold) {
 	switch {
 	case h.session == nil:
 		h.drop(k)
+	case len(k.waiting) > 0 && !k.urgent:
+		k.queued, k.urgent = true, true
+		h.urgent = append(h.urgent, k)
+		h.awake()
 	case !k.queued:
 		k.queued = true
 		h.queue = append(h.queue, k)
@@ -156,12 +164,13 @@ func (h *holds) withdraw(key holdKey, c *claim) bool {
 }
 
 // begin makes the session the one that is told: of everything that is held, and of
-// all that changes from now on.
-func (h *holds) begin(s *session) {
+// all that changes from now on. It returns how many holds there are to tell of.
+func (h *holds) begin(s *session) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.session = s
 	h.tellAll()
+	return len(h.urgent) + len(h.queue)
 }
 
 // tellAll puts all holds into the queue. h.mu is held.
@@ -189,11 +198,11 @@ func (h *holds) end(s *session) {
 		return
 	}
 	h.session = nil
-	for _, k := range h.queue {
-		k.queued = false
+	for _, k := range slices.Concat(h.urgent, h.queue) {
+		k.queued, k.urgent = false, false
 		h.drop(k)
 	}
-	h.queue = nil
+	h.urgent, h.queue = nil, nil
 }
 
 // toldHold is what one row of a call says, and asks for.
@@ -206,14 +215,36 @@ type toldHold struct {
 	claims []*claim // all of which want this
 }
 
-// collect takes up to most holds from the queue.
+// next takes the first hold that has to be told of; nil: there is none. h.mu is held.
+func (h *holds) next() *hold {
+	if len(h.urgent) > 0 {
+		k := h.urgent[0]
+		h.urgent = h.urgent[1:]
+		return k
+	}
+	h.urgent = nil
+	for len(h.queue) > 0 {
+		k := h.queue[0]
+		h.queue = h.queue[1:]
+		if k.queued && !k.urgent {
+			return k
+		}
+	}
+	h.queue = nil
+	return nil
+}
+
+// collect takes up to most holds from the queues.
 func (h *holds) collect(names *keys, most int) []toldHold {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	n := min(most, len(h.queue))
-	rows := make([]toldHold, n)
-	for i, k := range h.queue[:n] {
-		k.queued, k.flying = false, true
+	var rows []toldHold
+	for len(rows) < most {
+		k := h.next()
+		if k == nil {
+			break
+		}
+		k.queued, k.urgent, k.flying = false, false, true
 		row := toldHold{hold: k, tag: names.tag(k.key.subject.Account), slots: k.slots, bytes: k.bytes}
 		for _, c := range k.waiting {
 			// An upload's bytes are for one body; tails are all alike.
@@ -222,11 +253,9 @@ func (h *holds) collect(names *keys, most int) []toldHold {
 			}
 			row.ask, row.claims = c.ask, append(row.claims, c)
 		}
-		rows[i] = row
+		rows = append(rows, row)
 	}
-	if h.queue = h.queue[n:]; len(h.queue) == 0 {
-		h.queue = nil
-	} else {
+	if len(h.urgent)+len(h.queue) > 0 {
 		h.awake()
 	}
 	return rows

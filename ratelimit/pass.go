@@ -133,6 +133,9 @@ func (r *sharedRates) apply(rows []told, levels []any) error {
 		row := rows[i]
 		row.shard.mu.Lock()
 		row.bucket.learn(row.used, float64(left)/micro, shared, now)
+		if r.follow(row.bucket, now) {
+			row.shard.enqueue(row.bucket)
+		}
 		row.shard.mu.Unlock()
 	}
 	return nil

@@ -252,6 +252,9 @@ func TestKeysOfAnAccountShareATag(t *testing.T) {
 		}
 		onNodes[i] = len(keys)
 		for _, key := range keys {
+			if strings.HasPrefix(key, "a-prefix:check:{") { // Redis was tried with it
+				continue
+			}
 			rest, ok := strings.CutPrefix(key, "a-prefix:{")
 			tag, rest, _ := strings.Cut(rest, "}:")
 			if !ok {

@@ -35,8 +35,11 @@ type sharedBucket struct {
 	spread      bool
 	began, last time.Duration
 	from        uint64
-	queued      bool // among the shard's queue
-	flying      bool // in a pass
+	// asked is when a request was decided last. Until followFor after it a bucket that
+	// is low is told of in each pass, if only to learn what others take of it.
+	asked  time.Duration
+	queued bool // among the shard's queue
+	flying bool // in a pass
 }
 
 // shardOfShared is a share of the subjects. The buckets of its queue are those
@@ -102,9 +105,14 @@ func (r *sharedRates) allow(s Subject, account, rate Rate, counted bool) Decisio
 	}
 	if b.rate != rate {
 		b.change(rate, now)
+		b.set(max(b.tokens, -r.mostDebt(rate, counted)), now)
 	}
-	b.account = account
+	b.account, b.asked = account, now
 	if !b.take(now) {
+		if !counted {
+			return Decision{RetryAfter: b.wait(now)}
+		}
+		sh.enqueue(b) // what others have used may be less, or more, than is known here
 		return Decision{RetryAfter: r.wait(b, now)}
 	}
 	if counted {
@@ -122,6 +130,26 @@ func (r *sharedRates) allow(s Subject, account, rate Rate, counted bool) Decisio
 	return Decision{Allowed: true, Remaining: max(0, int(b.tokensAt(now)))}
 }
 
+// followFor is how long a low bucket is followed that nobody asks for.
+const followFor = 5 * time.Second
+
+// follow reports whether the next pass has to tell of the bucket though it may not have
+// been used here: where it is low, who is refused next has to be told how long to wait
+// in view of what others take.
+func (r *sharedRates) follow(b *sharedBucket, now time.Duration) bool {
+	return r.replicas() > 1 && now-b.asked < followFor && b.tokensAt(now) < max(1, float64(b.rate.Burst)/2)
+}
+
+// mostDebt is what all replicas together can have admitted beyond a bucket of that
+// rate, as rate.lua has it: a debt from larger limits than are in force now, or than
+// this replica has alone, must not outlive them.
+func (r *sharedRates) mostDebt(rate Rate, shared bool) float64 {
+	if !shared {
+		return 0
+	}
+	return float64(r.replicas()) * (float64(rate.Burst) + float64(rate.PerSecond)*2*r.interval.Seconds() + 1)
+}
+
 // wait is how long a client has to wait that is alone in its subject, and stops
 // now. Where it has used other replicas too, part of that is not known here yet:
 // about what they took between the last two passes, at the most twice as much; or,
@@ -135,6 +163,8 @@ func (r *sharedRates) wait(b *sharedBucket, now time.Duration) time.Duration {
 	if b.spread && (now-b.began < 3*r.interval || age < 4*r.interval) {
 		unseen = max(unseen, float64(b.used-b.from)*float64(r.replicas()-1))
 	}
+	// What was taken under larger limits than these is no debt under them.
+	unseen = min(unseen, max(0, b.tokensAt(now)+r.mostDebt(b.rate, true)))
 	return b.wait(now) + b.span(unseen)
 }
 

@@ -9,8 +9,8 @@ import (
 // A client that spreads its requests over replicas is told to wait for what they
 // have not told yet as well; one that is alone at a replica is not.
 func TestWaitCountsWhatIsNotToldYet(t *testing.T) {
-	at := time.Now()
-	r := newSharedRates(func() time.Time { return at }, 50*time.Millisecond, func() int { return 1 })
+	at, replicas := time.Now(), 1
+	r := newSharedRates(func() time.Time { return at }, 50*time.Millisecond, func() int { return replicas })
 	s, rate := Subject{Account: "acme"}, Rate{PerSecond: 10, Burst: 10}
 	for r.allow(s, rate, rate, true).Allowed {
 		continue
@@ -24,16 +24,18 @@ func TestWaitCountsWhatIsNotToldYet(t *testing.T) {
 		t.Fatalf("%d buckets to tell of, want 1", len(rows))
 	}
 	r.call(rows, "me")
-	// The others have used 20 since the last pass: 2 s of debt, and as much may come.
-	if err := r.apply(rows, []any{int64(-20 * micro)}); err != nil {
+	// The others have used 15 since the last pass, and may have used as much as this one
+	// since, or twice those 15; but not more than three replicas can.
+	replicas = 3
+	if err := r.apply(rows, []any{int64(-15 * micro)}); err != nil {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct{ after, want time.Duration }{
-		{0, 2100*time.Millisecond + 2*time.Second},
-		{50 * time.Millisecond, 2050*time.Millisecond + 4*time.Second},
-		{100 * time.Millisecond, 1950*time.Millisecond + 4*time.Second},
-		// Nobody has asked here for a while: what others do now is not known.
-		{100 * time.Millisecond, 1850 * time.Millisecond},
+		{0, 1600*time.Millisecond + 2*time.Second},
+		{50 * time.Millisecond, 3700 * time.Millisecond},
+		{100 * time.Millisecond, 3700 * time.Millisecond},
+		// Nothing was heard for a while: what others do now is not known.
+		{100 * time.Millisecond, 1350 * time.Millisecond},
 	} {
 		at = at.Add(tc.after)
 		got := r.allow(s, rate, rate, true).RetryAfter

@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -14,6 +15,11 @@ const (
 	// each time twice as long.
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 500 * time.Millisecond
+	// A session that ends within settled was no return of Redis: it answers at times, or
+	// fails at what is asked of it later. Then the next try waits up to lastPause, and
+	// nobody is told of a return before it has lasted for settled.
+	settled   = time.Second
+	lastPause = 4 * time.Second
 	// holdBatch is how many holds one call tells of, and holdCalls how many calls go
 	// out before their answers are read.
 	holdBatch = 100
@@ -30,6 +36,8 @@ type talker struct {
 	refresh time.Time
 	retry   time.Time
 	backoff time.Duration
+	joined  time.Time // when the session began
+	early   int       // how many sessions in a row ended early
 	since   time.Time // when the limits stopped being shared
 	told    bool      // that they are not
 }
@@ -60,7 +68,11 @@ func (t *talker) due() time.Duration {
 	if t.session == nil {
 		return max(0, time.Until(t.retry))
 	}
-	return max(0, time.Until(t.beat))
+	due := t.beat
+	if t.told && t.joined.Add(settled).Before(due) {
+		due = t.joined.Add(settled)
+	}
+	return max(0, time.Until(due))
 }
 
 // step does what has to be done now. A call that is under way when ctx ends goes on
@@ -77,6 +89,7 @@ func (t *talker) step(ctx context.Context) {
 			return
 		}
 	}
+	defer t.tellReturn()
 	// Under constant load there is always something to tell; the replica has to be
 	// heard of all the same.
 	for s := t.session; !s.ended() && ctx.Err() == nil; {
@@ -115,35 +128,67 @@ func (t *talker) join(ctx context.Context) bool {
 		t.retry = time.Now().Add(t.backoff)
 		return false
 	}
-	t.session, t.backoff = s, 0
+	t.session, t.backoff, t.joined, t.told = s, 0, time.Now(), true
 	r.link.Store(s)
 	if s.ended() { // meanwhile, before requests knew it
 		r.link.CompareAndSwap(s, nil)
 	}
-	t.told = false
-	r.emitShared(time.Since(t.since))
+	t.tellReturn()
 	return true
 }
 
-// introduce registers the session's incarnation, beside an earlier one: what that
-// holds counts until it has been told again. Then it has to answer within the time
-// that a request waits.
+// tellReturn says once that limits are shared: at once, but where the last session
+// ended early only when this one has lasted.
+func (t *talker) tellReturn() {
+	if t.session == nil || t.session.ended() || !t.told || t.early > 0 && time.Since(t.joined) < settled {
+		return
+	}
+	t.told = false
+	t.r.emitShared(t.joined.Sub(t.since))
+}
+
+// introduce tries what will be asked of Redis, and registers the session's incarnation,
+// beside an earlier one: what that holds counts until it has been told again, once.
+// Then Redis has to answer within half of the time that a request waits: a claim that
+// comes during a call waits for that one and for its own.
 func (t *talker) introduce(ctx context.Context, s *session) error {
 	r := t.r
-	live, err := r.register(context.WithoutCancel(ctx), s, connectWithin, "join")
+	calm := context.WithoutCancel(ctx)
+	if err := s.try(calm, r.scripts, r.o); err != nil {
+		return err
+	}
+	live, err := r.register(calm, s, r.o.CallTimeout, "join")
 	if err != nil {
 		return fmt.Errorf("register: %w", err)
 	}
-	r.setReplicas(live)
-	r.holds.begin(s)
-	for t.tell(ctx, s) > 0 {
-		continue
+	t.joined = time.Now()
+	t.replicas(live)
+	t.beat = t.joined.Add(r.o.beatEvery)
+	// What changes meanwhile is told later: under constant load there would be no end.
+	for left := r.holds.begin(s); left > 0 && !s.ended(); {
+		n := t.tell(ctx, s)
+		if n == 0 {
+			break
+		}
+		left -= n
+		if !time.Now().Before(t.beat) {
+			t.live(ctx, s, r.o.CallTimeout)
+		}
 	}
-	if t.live(ctx, s, r.o.Wait); s.ended() {
+	if t.live(ctx, s, r.o.Wait/2); s.ended() {
 		return s.err
 	}
 	t.refresh = time.Now().Add(refreshEvery)
 	return nil
+}
+
+// replicas notes how many replicas live. A Redis that came back without its data does
+// not know of the others yet: they come back within two signs of life.
+func (t *talker) replicas(live int) {
+	if live < t.r.Replicas() && time.Since(t.joined) < t.r.o.deadAfter/2 {
+		return
+	}
+	t.r.setReplicas(live)
 }
 
 // live says that the replica lives, and ends its earlier incarnations.
@@ -153,7 +198,7 @@ func (t *talker) live(ctx context.Context, s *session, within time.Duration) {
 		t.r.fail(s, err)
 		return
 	}
-	t.r.setReplicas(live)
+	t.replicas(live)
 	t.beat = time.Now().Add(t.r.o.beatEvery)
 }
 
@@ -217,7 +262,17 @@ func (t *talker) say(ctx context.Context, s *session, batches [][]toldHold) erro
 // lost notes, and says once, that there is no session.
 func (t *talker) lost(cause error) {
 	if t.session != nil {
-		t.session, t.since, t.retry = nil, time.Now(), time.Now()
+		now := time.Now()
+		t.session, t.retry = nil, now
+		if !t.told {
+			t.since = now
+		}
+		if now.Sub(t.joined) >= settled || errors.Is(cause, ErrServersChanged) {
+			t.early = 0
+		} else {
+			t.retry = now.Add(min(lastPause, firstRetry<<min(t.early, 10)))
+			t.early++
+		}
 	}
 	if !t.told {
 		t.told = true

@@ -273,7 +273,7 @@ func (a *App) missing() map[string]string {
 }
 
 func (a *App) listen(c *config.Config) error {
-	lc := net.ListenConfig{KeepAliveConfig: clientKeepAlive, Control: clientTimeout}
+	lc := net.ListenConfig{KeepAliveConfig: clientKeepAlive, Control: upstream.UserTimeout(clientUserTimeout)}
 	if a.public == nil {
 		for _, address := range c.Listen {
 			l, err := lc.Listen(context.Background(), "tcp", address)

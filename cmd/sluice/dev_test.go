@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"sluice/internal/realpart"
+	"sluice/internal/syncbuf"
 	"sluice/internal/ursulatest/realursula"
 )
 
@@ -51,7 +52,7 @@ func needCommand(t *testing.T, names ...string) {
 func startDev(t *testing.T, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	var out, errOut syncBuffer
+	var out, errOut syncbuf.Buffer
 	done := make(chan int, 1)
 	go func() {
 		done <- run(ctx, append([]string{"dev", "--listen", "127.0.0.1:0"}, args...), environment{out: &out, err: &errOut})
@@ -144,7 +145,7 @@ func TestDevRefusesATakenAddress(t *testing.T) {
 func TestDevSaysThatUrsulaDoesNotAnswer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	var out, errOut syncBuffer
+	var out, errOut syncbuf.Buffer
 	code := run(ctx, []string{"dev", "--listen", "127.0.0.1:0", "--ursula", "http://" + freePort(t)}, environment{out: &out, err: &errOut})
 	if code != exitFailed || !strings.Contains(errOut.String(), "does not answer") {
 		t.Errorf("exit %d, %q", code, errOut.String())

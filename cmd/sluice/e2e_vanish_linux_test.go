@@ -10,13 +10,13 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"sluice/config"
+	"sluice/gateway/upstream"
 	"sluice/internal/ursulatest"
 )
 
@@ -95,13 +95,7 @@ func quickListener(t *testing.T, probes bool) (l net.Listener, within time.Durat
 	lc := net.ListenConfig{
 		KeepAlive:       -1,
 		KeepAliveConfig: net.KeepAliveConfig{Enable: probes, Idle: time.Second, Interval: time.Second, Count: 2},
-		Control: func(_, _ string, c syscall.RawConn) error {
-			var set error
-			err := c.Control(func(fd uintptr) {
-				set = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(userTimeout.Milliseconds()))
-			})
-			return errors.Join(err, set)
-		},
+		Control:         upstream.UserTimeout(userTimeout),
 	}
 	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {

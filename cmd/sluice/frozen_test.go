@@ -218,16 +218,5 @@ func immutableChunk(t *testing.T, tr *trial) string {
 // answers reports whether a node answers a probe of the test's own within 50 ms.
 func answers(t *testing.T, n *realursula.Server) bool {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.URL+"/__ursula/live", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return false
-	}
-	_ = res.Body.Close()
-	return res.StatusCode == http.StatusNoContent
+	return answersWith(t, n.URL+"/__ursula/live", http.StatusNoContent, 50*time.Millisecond)
 }

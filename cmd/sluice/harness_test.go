@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 
 	"sluice/auth"
 	"sluice/config"
+	"sluice/internal/syncbuf"
 	"sluice/internal/telemetry"
 	"sluice/internal/tenant"
 	"sluice/internal/ursulatest"
@@ -48,7 +48,7 @@ type edge struct {
 	Account string
 	Key     string // may do everything in Account
 	Reads   string // reads only
-	Log     *syncBuffer
+	Log     *syncbuf.Buffer
 	Stopped chan error // Serve's result
 	Stop    context.CancelFunc
 	Cut     context.CancelFunc
@@ -114,7 +114,7 @@ func (e *edge) startOn(t *testing.T, file string, load func() (*config.Config, e
 	if err != nil {
 		t.Fatalf("%v\n%s", err, file)
 	}
-	e.Log = &syncBuffer{}
+	e.Log = &syncbuf.Buffer{}
 	level := zap.NewAtomicLevel()
 	if e.app, err = newApp(appOptions{Config: c, Log: telemetry.NewLogger(e.Log, level), Level: level, Load: load, Public: public}); err != nil {
 		t.Fatal(err)
@@ -257,28 +257,10 @@ func want(t *testing.T, res reply, status int, headers ...string) {
 	}
 }
 
-// syncBuffer is a bytes.Buffer for several goroutines.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
-}
-
 // command runs the program in this process and returns its exit code and output.
 func command(t *testing.T, env map[string]string, args ...string) (code int, out, errOut string) {
 	t.Helper()
-	var o, e syncBuffer
+	var o, e syncbuf.Buffer
 	code = run(t.Context(), args, environment{
 		lookup: func(name string) (string, bool) { v, ok := env[name]; return v, ok },
 		out:    &o, err: &e,

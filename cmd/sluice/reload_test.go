@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"sluice/config"
+	"sluice/internal/syncbuf"
 )
 
 // reloadable is an edge that reads its file from disk.
@@ -152,7 +153,7 @@ func TestSignals(t *testing.T) {
 	e.URL = "http://" + address
 	file := strings.Replace(edgeFile(e, []string{node}, ""), "listen: 127.0.0.1:0\n", "listen: "+address+"\n", 1)
 	writeFile(t, path, file)
-	var out, errOut syncBuffer
+	var out, errOut syncbuf.Buffer
 	var ended atomic.Bool
 	done := make(chan int, 1)
 	go func() {

@@ -99,20 +99,24 @@ func startReplicas(t *testing.T, n int, file string) []*replica {
 
 func (r *replica) awaitReady(t *testing.T) {
 	t.Helper()
-	eventually(t, "the replica is ready", func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.Admin+"/readyz", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return false
-		}
-		_ = res.Body.Close()
-		return res.StatusCode == http.StatusOK
-	})
+	eventually(t, "the replica is ready", func() bool { return answersWith(t, r.Admin+"/readyz", http.StatusOK, 5*time.Second) })
+}
+
+// answersWith reports whether a GET is answered with that status within the time.
+func answersWith(t *testing.T, url string, status int, within time.Duration) bool {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false
+	}
+	_ = res.Body.Close()
+	return res.StatusCode == status
 }
 
 func (r *replica) logged(t *testing.T) string {

@@ -2,8 +2,11 @@
 
 package upstream
 
-import "syscall"
+import (
+	"syscall"
+	"time"
+)
 
-// userTimeout is a matter of Linux; elsewhere the keepalive alone finds a host
-// that vanished.
-func userTimeout(_, _ string, _ syscall.RawConn) error { return nil }
+// UserTimeout is a matter of Linux; elsewhere the keepalive alone finds a peer that
+// vanished.
+func UserTimeout(time.Duration) func(network, address string, c syscall.RawConn) error { return nil }

@@ -32,7 +32,7 @@ type DialFunc = wire.DialFunc
 func defaultDial() DialFunc {
 	return (&net.Dialer{
 		Timeout: ConnectTimeout,
-		Control: userTimeout,
+		Control: UserTimeout(tcpUserTimeout),
 		KeepAliveConfig: net.KeepAliveConfig{
 			Enable: true, Idle: 2 * tcpUserTimeout / 5, Interval: tcpUserTimeout / 5, Count: 3,
 		},

@@ -1,7 +1,6 @@
 package manage
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"net/http"
@@ -15,6 +14,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"sluice/internal/syncbuf"
 	"sluice/internal/tenant"
 )
 
@@ -86,27 +86,10 @@ func inTurn(head, put int) answerFunc {
 	}
 }
 
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
-}
-
 // newKeeper makes a keeper whose log is kept from warnings on.
-func newKeeper(t testing.TB, n Nodes, retry, most time.Duration) (*Keeper, *syncBuffer) {
+func newKeeper(t testing.TB, n Nodes, retry, most time.Duration) (*Keeper, *syncbuf.Buffer) {
 	t.Helper()
-	log := &syncBuffer{}
+	log := &syncbuf.Buffer{}
 	core := zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(log), zapcore.InfoLevel)
 	k := NewKeeper(KeeperOptions{Nodes: n, Log: zap.New(core), Retry: retry, MaxRetry: most})
 	t.Cleanup(k.Close)

@@ -59,10 +59,10 @@ func (p *Process) Done() <-chan struct{} {
 
 // Kill ends the process at once (SIGKILL) and waits for it. Further calls do
 // nothing.
-func (p *Process) Kill() { p.end(syscall.SIGKILL) }
+func (p *Process) Kill() { p.End(syscall.SIGKILL) }
 
 // Stop asks the process to end (SIGTERM) and waits for it.
-func (p *Process) Stop() { p.end(syscall.SIGTERM) }
+func (p *Process) Stop() { p.End(syscall.SIGTERM) }
 
 // Pause freezes the process (SIGSTOP): its connections stand, nothing answers.
 func (p *Process) Pause() error { return p.signal(syscall.SIGSTOP) }
@@ -70,7 +70,18 @@ func (p *Process) Pause() error { return p.signal(syscall.SIGSTOP) }
 // Cont thaws a frozen process (SIGCONT).
 func (p *Process) Cont() error { return p.signal(syscall.SIGCONT) }
 
-func (p *Process) end(sig syscall.Signal) {
+// Pid is that of the process that runs, or ran last; 0 = none did.
+func (p *Process) Pid() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil {
+		return 0
+	}
+	return p.cmd.Process.Pid
+}
+
+// End sends the process a signal that ends it, and waits for it.
+func (p *Process) End(sig syscall.Signal) {
 	_ = p.signal(sig)
 	if done := p.Done(); done != nil {
 		<-done

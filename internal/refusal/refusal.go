@@ -13,6 +13,7 @@ import (
 type Refusal struct {
 	Code    Code
 	Message string      // "" = the table's; never holds anything internal
+	Field   string      // the member, parameter or header that is wrong; "" = none is named
 	Header  http.Header // further headers of this answer; nil for none
 	Cause   error       // for the log only
 	// OAuth, where it is set, is the body and the status in place of Code's, for
@@ -41,6 +42,13 @@ func (r *Refusal) With(name, value string) *Refusal {
 		r.Header = make(http.Header, 2)
 	}
 	r.Header.Set(name, value)
+	return r
+}
+
+// About names what is wrong in the request, for forms and scripts, and returns the
+// refusal.
+func (r *Refusal) About(field string) *Refusal {
+	r.Field = field
 	return r
 }
 
@@ -79,6 +87,7 @@ type body struct {
 type bodyError struct {
 	Code    Code   `json:"code"`
 	Message string `json:"message"`
+	Field   string `json:"field,omitempty"`
 }
 
 // foreign names the headers that never stand on an answer of our own: they say
@@ -105,7 +114,7 @@ func Write(w http.ResponseWriter, method string, r *Refusal) error {
 	if message == "" {
 		message = entry.Message
 	}
-	var shape any = body{bodyError{Code: entry.Code, Message: message}}
+	var shape any = body{bodyError{Code: entry.Code, Message: message, Field: r.Field}}
 	if r.OAuth != nil {
 		shape = r.OAuth
 	}

@@ -117,3 +117,14 @@ func TestFrom(t *testing.T) {
 		t.Errorf("a code without a row has status %d", got)
 	}
 }
+
+// A form that is told only that something is wrong cannot mark what.
+func TestField(t *testing.T) {
+	rec := httptest.NewRecorder()
+	if err := Write(rec, http.MethodPost, Because(InvalidRequest, "Too short.", nil).About("limits.burst")); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := rec.Body.String(), `{"error":{"code":"INVALID_REQUEST","message":"Too short.","field":"limits.burst"}}`; got != want {
+		t.Errorf("body %s, want %s", got, want)
+	}
+}

@@ -17,8 +17,17 @@ const (
 	Forbidden                 Code = "FORBIDDEN"
 	StreamLifecycle           Code = "STREAM_LIFECYCLE"
 	NotFound                  Code = "NOT_FOUND"
+	StreamNotFound            Code = "STREAM_NOT_FOUND"
+	KeyNotFound               Code = "API_KEY_NOT_FOUND"
+	AccountNotFound           Code = "ACCOUNT_NOT_FOUND"
 	MethodNotAllowed          Code = "METHOD_NOT_ALLOWED"
 	BodyTooSlow               Code = "BODY_TOO_SLOW"
+	StreamTaken               Code = "STREAM_ALREADY_EXISTS_CONFLICT"
+	KeyTaken                  Code = "API_KEY_ALREADY_EXISTS_CONFLICT"
+	KeyRevoked                Code = "API_KEY_REVOKED_CONFLICT"
+	KeyRotation               Code = "API_KEY_ROTATION_CONFLICT"
+	AccountTaken              Code = "ACCOUNT_ALREADY_EXISTS_CONFLICT"
+	Declared                  Code = "DECLARED_CONFLICT"
 	RequestTooLarge           Code = "REQUEST_TOO_LARGE"
 	RateLimited               Code = "RATE_LIMITED"
 	LiveReadsExhausted        Code = "LIVE_READS_EXHAUSTED"
@@ -28,6 +37,7 @@ const (
 	UpstreamFailed            Code = "UPSTREAM_FAILED"
 	AuthenticationUnavailable Code = "AUTHENTICATION_UNAVAILABLE"
 	AuthorizationUnavailable  Code = "AUTHORIZATION_UNAVAILABLE"
+	StoreUnavailable          Code = "STORE_UNAVAILABLE"
 	NoUpstream                Code = "NO_UPSTREAM"
 	UpstreamUnreachable       Code = "UPSTREAM_UNREACHABLE"
 	NoLeader                  Code = "NO_LEADER"
@@ -71,8 +81,17 @@ func clientFaults() []Entry {
 		{Forbidden, http.StatusForbidden, "The credential does not reach this stream with this operation: use one that does.", "another account's stream, existing or not; a stream that is not among the credential's; a write with a credential that reads only", nil, OutcomeNone},
 		{StreamLifecycle, http.StatusForbidden, "Streams are created and deleted by the operator of this service, not at the stream URL.", "PUT or DELETE of a stream by someone who may write it", nil, OutcomeNone},
 		{NotFound, http.StatusNotFound, "There is no such route: a stream's URL is {origin}/{account}/s.{name}.", "no such route", nil, OutcomeNone},
+		{StreamNotFound, http.StatusNotFound, "There is no such stream: list those of the account, or create it.", "a stream that does not exist, or is being deleted", nil, OutcomeNone},
+		{KeyNotFound, http.StatusNotFound, "There is no such API key: list those of the account.", "an API key that does not exist", nil, OutcomeNone},
+		{AccountNotFound, http.StatusNotFound, "There is no such account: list those that there are.", "an account that does not exist; to the operator only", nil, OutcomeNone},
 		{MethodNotAllowed, http.StatusMethodNotAllowed, "This path does not take that method: see the Allow header.", "a known path with another method", []string{"Allow"}, OutcomeNone},
 		{BodyTooSlow, http.StatusRequestTimeout, "The request body came too slowly; nothing of it was forwarded. Send it again, faster or in smaller pieces.", "no byte of the body for 30 s, or less than 1024 B/s over 30 s", []string{"Connection: close"}, OutcomeNone},
+		{StreamTaken, http.StatusConflict, "The name is taken: choose another, or delete the stream that has it.", "a stream's name that is taken", nil, OutcomeNone},
+		{KeyTaken, http.StatusConflict, "A key that is not revoked has this name: choose another, or revoke that key.", "a key's name that is taken", nil, OutcomeNone},
+		{KeyRevoked, http.StatusConflict, "The key is revoked: create another.", "a change of a key that is revoked", nil, OutcomeNone},
+		{KeyRotation, http.StatusConflict, "Two secrets of this key are good already, and the older would end at once: wait until old_until, or send end_older.", "a rotation of a key while the one before still overlaps", nil, OutcomeNone},
+		{AccountTaken, http.StatusConflict, "The id is or was an account's, and is not given out again: choose another.", "an account's id that is or was taken", nil, OutcomeNone},
+		{Declared, http.StatusConflict, "The operator's file states this: it is changed there.", "a change of what the operator's file states", nil, OutcomeNone},
 		{RequestTooLarge, http.StatusRequestEntityTooLarge, "The request body is larger than Ursula-Max-Request-Bytes allows: send it in smaller pieces.", "a body over the account's request_bytes", []string{"Ursula-Max-Request-Bytes"}, OutcomeNone},
 		{RateLimited, http.StatusTooManyRequests, "The account's rate is used up: wait for Retry-After seconds.", "more requests than the account's rate and burst allow; too many bad credentials from one address; too many exchanges with one key", []string{"Retry-After", "RateLimit", "RateLimit-Policy"}, OutcomeNone},
 		{LiveReadsExhausted, http.StatusTooManyRequests, "The account has as many tails open as it may: close one, or wait for Retry-After seconds.", "more open tails than the account may have", []string{"Retry-After"}, OutcomeNone},
@@ -87,6 +106,7 @@ func serverFaults() []Entry {
 		{UpstreamFailed, http.StatusBadGateway, "The storage node broke the exchange: repeat a read, or a keyed write as it was.", "a node broke the exchange", nil, OutcomeUnknown},
 		{AuthenticationUnavailable, http.StatusServiceUnavailable, "The credential cannot be checked at the moment: try again after Retry-After seconds.", "the key directory is out of reach", []string{"Retry-After"}, OutcomeNone},
 		{AuthorizationUnavailable, http.StatusServiceUnavailable, "Access cannot be checked at the moment: try again after Retry-After seconds.", "the account or stream directory is out of reach", []string{"Retry-After"}, OutcomeNone},
+		{StoreUnavailable, http.StatusServiceUnavailable, "What is stored cannot be reached at the moment: look after Retry-After seconds whether a change was made before you repeat it.", "the store is out of reach for the Management API", []string{"Retry-After"}, OutcomeUnknown},
 		{NoUpstream, http.StatusServiceUnavailable, "No storage node is configured: try again after Retry-After seconds.", "no node is configured", []string{"Retry-After"}, OutcomeNone},
 		{UpstreamUnreachable, http.StatusServiceUnavailable, "No storage node can be reached; nothing was applied. Try again after Retry-After seconds.", "no node takes a connection", []string{"Retry-After"}, OutcomeNone},
 		{NoLeader, http.StatusServiceUnavailable, "The stream has no leader at the moment; nothing was applied. Try again after Retry-After seconds.", "the nodes redirect, but to none that can be used", []string{"Retry-After"}, OutcomeNone},

@@ -7,5 +7,6 @@
 // follow. It refuses to know HTTP, what a node does, and who may ask for a change.
 //
 // Every error that is not one of this package's own wraps ErrUnavailable: it says
-// nothing of what is stored.
+// nothing of what is stored. A change that failed so may have been made all the same,
+// where the answer to its commit was lost.
 package store

@@ -88,7 +88,8 @@ type Stream struct {
 	CreatedAt   time.Time
 	ExpiresAt   time.Time // zero = never
 	// BusyUntil is the time until which a request of whoever works on the stream may
-	// still reach a node: before that nobody else may say what became of it.
+	// still reach a node: before that nobody else may say what became of it. It is given
+	// by the clock of the caller, and read by that of the store.
 	BusyUntil time.Time
 }
 
@@ -99,7 +100,8 @@ type Page struct {
 	Limit  int    // at least 1
 }
 
-// Declaration is what the operator's file states.
+// Declaration is what the operator's file states. A key's ID is "{account}/{name}"; where
+// it takes the place of one that people made, that one's id stays.
 type Declaration struct {
 	Accounts []Account
 	Streams  []tenant.Stream
@@ -115,6 +117,8 @@ type Change struct {
 // Cutoff is what tokens made from a key are held to (tenant.Directory).
 type Cutoff struct {
 	KeyID string
-	At    time.Time // no token issued at or before it lives
-	Set   time.Time // when it was set
+	// At is the time at or before which no token that lives was issued. While no good key
+	// has the id it is the year 9999.
+	At  time.Time
+	Set time.Time // when it was set last
 }

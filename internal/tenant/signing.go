@@ -98,6 +98,30 @@ func Signer(keys []SigningKey, now time.Time) (SigningKey, bool) {
 	return best, best.Private != nil
 }
 
+// SigningKeysAsBefore is next, in which keys that were there before have the very
+// values that they had: a token is known by the value that it was verified with, and
+// keys that are read twice must end none (O02). Where nothing differs it is before
+// itself. Neither slice is changed.
+func SigningKeysAsBefore(next, before []SigningKey) []SigningKey {
+	keys := slices.Clone(next)
+	for i, k := range keys {
+		for _, old := range before {
+			if old.ID == k.ID && old.Private.Equal(k.Private) {
+				keys[i].Private = old.Private
+			}
+		}
+	}
+	if slices.EqualFunc(keys, before, sameSigningKey) {
+		return before
+	}
+	return keys
+}
+
+func sameSigningKey(a, b SigningKey) bool {
+	return a.ID == b.ID && a.Private == b.Private && a.SignFrom.Equal(b.SignFrom) &&
+		a.SignUntil.Equal(b.SignUntil) && a.VerifyUntil.Equal(b.VerifyUntil)
+}
+
 // Rotation is when signing keys are replaced.
 type Rotation struct {
 	Every time.Duration // how long a key signs

@@ -99,6 +99,24 @@ type Key struct {
 	Declared  bool
 }
 
+// GrantsLess reports whether k grants less than old did, digests aside: another id
+// or account does. Nothing is less than a revoked key.
+func (k Key) GrantsLess(old Key) bool {
+	switch {
+	case !old.RevokedAt.IsZero():
+		return false
+	case !k.RevokedAt.IsZero(), k.ID != old.ID, k.Account != old.Account:
+		return true
+	case k.Access != old.Access && k.Access != WriteAccess:
+		return true
+	case k.ActsAs != old.ActsAs && k.ActsAs != User:
+		return true
+	case !k.ExpiresAt.IsZero() && (old.ExpiresAt.IsZero() || k.ExpiresAt.Before(old.ExpiresAt)):
+		return true
+	}
+	return !old.Streams.Within(k.Streams)
+}
+
 // Digest is SHA-256 over a whole API key.
 type Digest [sha256.Size]byte
 

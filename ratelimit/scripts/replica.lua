@@ -15,7 +15,14 @@ local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local dead = now - ARGV[3]
 
-local seen = call('ZSCORE', register, own)
+local seen = redis.pcall('ZSCORE', register, own)
+if type(seen) == 'table' and seen.err then
+  if string.sub(seen.err, 1, 9) ~= 'WRONGTYPE' then
+    return seen
+  end
+  call('DEL', register) -- somebody else's, under a name of ours
+  seen = false
+end
 local registered = ARGV[4] ~= 'leave'
 if ARGV[4] == 'beat' and (not seen or tonumber(seen) < dead) then
   -- Forgotten with the data, or taken for dead: others may have removed what it holds.

@@ -36,14 +36,21 @@ for i = 2, #KEYS do
   local most, mostBytes = tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3])
   local want, wantBytes, times = tonumber(ARGV[a + 4]), tonumber(ARGV[a + 5]), tonumber(ARGV[a + 6])
   local allSlots, allBytes, written = slots, bytes, false
-  local fields = call('HGETALL', key)
+  local fields = redis.pcall('HGETALL', key)
+  if fields.err then
+    if sub(fields.err, 1, 9) ~= 'WRONGTYPE' then
+      return fields
+    end
+    call('DEL', key) -- somebody else's, under a name of ours
+    fields = {}
+  end
   for f = 1, #fields, 2 do
     local name = fields[f]
     if name == own then
       written = true
     elseif live[name] and sub(name, 1, #prefix) ~= prefix then
       local s, b = match(fields[f + 1], '^(%d+):(%d+)$')
-      allSlots, allBytes = allSlots + s, allBytes + b
+      allSlots, allBytes = allSlots + (s or 0), allBytes + (b or 0)
     else
       call('HDEL', key, name)
     end

@@ -114,7 +114,7 @@ func (d *Directory) change(follow func(prev *snapshot, now time.Time) (*snapshot
 	if err != nil {
 		return err
 	}
-	d.watchers.announce(changes)
+	d.watchers.Tell(changes)
 	return nil
 }
 
@@ -165,19 +165,10 @@ func differences(prev, next *snapshot) ([]tenant.Change, map[string]tenant.Accou
 }
 
 // lessThan reports whether k, which has old's digest or is nil, grants less than
-// old did. Nothing is less than a revoked key.
+// old did.
 func lessThan(k, old *tenant.Key) bool {
-	switch {
-	case !old.RevokedAt.IsZero():
-		return false
-	case k == nil, !k.RevokedAt.IsZero(), k.ID != old.ID, k.Account != old.Account:
-		return true
-	case k.Access != old.Access && k.Access != tenant.WriteAccess:
-		return true
-	case k.ActsAs != old.ActsAs && k.ActsAs != tenant.User:
-		return true
-	case !k.ExpiresAt.IsZero() && (old.ExpiresAt.IsZero() || k.ExpiresAt.Before(old.ExpiresAt)):
-		return true
+	if k == nil {
+		return old.RevokedAt.IsZero()
 	}
-	return !old.Streams.Within(k.Streams)
+	return k.GrantsLess(*old)
 }

@@ -12,6 +12,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"sluice/internal/store/watch"
 	"sluice/internal/tenant"
 )
 
@@ -188,7 +189,7 @@ func TestReplaceTellsTheDifferences(t *testing.T) {
 func TestManyChangesAreOne(t *testing.T) {
 	r := newRig(t)
 	r.replace(t, func(c *Content) {
-		for i := range maxTold + 1 {
+		for i := range watch.MaxTold + 1 {
 			c.Streams = append(c.Streams, tenant.Stream{Account: "acme", Name: tenant.StreamName(fmt.Sprint("s", i)), Public: true})
 		}
 	})

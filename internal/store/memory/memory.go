@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"sluice/internal/store/watch"
 	"sluice/internal/tenant"
 )
 
@@ -67,7 +68,7 @@ type Directory struct {
 	random   io.Reader
 	current  atomic.Pointer[snapshot]
 	changing sync.Mutex // held over a change, not over its announcement
-	watchers watchers
+	watchers watch.List
 }
 
 var _ tenant.Directory = (*Directory)(nil)
@@ -171,7 +172,7 @@ func (d *Directory) SigningKeys(context.Context) ([]tenant.SigningKey, error) {
 
 // Watch implements tenant.Directory. changed may change the directory itself.
 func (d *Directory) Watch(changed func(tenant.Change)) (stop func()) {
-	return d.watchers.add(changed)
+	return d.watchers.Add(changed)
 }
 
 // Streams lists all declared streams, in no order.

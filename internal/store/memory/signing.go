@@ -13,7 +13,7 @@ func (d *Directory) setSigning(next, prev *snapshot, declared []tenant.SigningKe
 	if len(declared) > 0 {
 		// What the directory's own keys signed may live on; they sign no more.
 		next.made = retired(prev.made, now)
-		next.signing = slices.Concat(asBefore(declared, prev.signing), next.made)
+		next.signing = slices.Concat(tenant.SigningKeysAsBefore(declared, prev.signing), next.made)
 		return nil
 	}
 	made, changed, err := tenant.DefaultRotation().Next(prev.made, now, d.random)
@@ -25,21 +25,6 @@ func (d *Directory) setSigning(next, prev *snapshot, declared []tenant.SigningKe
 	}
 	next.made, next.signing = made, made
 	return nil
-}
-
-// asBefore gives declared keys that were there before the very values that they had:
-// a token is known by the value that it was verified with, and one file read twice
-// must end none (O02).
-func asBefore(declared, before []tenant.SigningKey) []tenant.SigningKey {
-	keys := slices.Clone(declared)
-	for i, k := range keys {
-		for _, old := range before {
-			if old.ID == k.ID && old.Private.Equal(k.Private) {
-				keys[i].Private = old.Private
-			}
-		}
-	}
-	return keys
 }
 
 // retired are keys that sign no more, without those that are dead.

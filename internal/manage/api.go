@@ -1,0 +1,222 @@
+package manage
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"go.uber.org/zap"
+
+	"sluice/auth"
+	"sluice/internal/refusal"
+	"sluice/internal/store"
+	"sluice/internal/tenant"
+)
+
+// Prefix begins every path of the Management API.
+const Prefix = "/v1/"
+
+// Options are the parts of the Management API. All are needed but where it is said.
+type Options struct {
+	Streams  StreamStore
+	Keys     KeyStore
+	Accounts AccountStore
+	// Reconciler takes the first steps of a stream at once.
+	Reconciler *Reconciler
+	Log        *zap.Logger
+	Now        func() time.Time // nil = time.Now
+	Random     io.Reader        // crypto/rand.Reader outside tests
+
+	// Origin is what clients call the gateway, without a slash at its end.
+	Origin string
+	// Region is where streams are kept; the only one there is.
+	Region string
+	// DefaultLimits are those of accounts that have none of their own.
+	DefaultLimits tenant.Limits
+	// CreateWait is how long a create waits for the nodes before it answers that the
+	// stream is being created. 0 = 3 s.
+	CreateWait time.Duration
+	// BodyWait is how long a body may take to come. 0 = 30 s.
+	BodyWait time.Duration
+
+	// Of the owner's API alone:
+
+	Authenticator *auth.Authenticator
+	// Directory knows the standing of accounts from memory.
+	Directory tenant.Directory
+	// Allow says whether an account may make one more call now, and if not, when; nil
+	// lets all pass.
+	Allow func(account tenant.AccountID) (ok bool, retryAfter time.Duration)
+	// OpenTails is how many tails an account has open, over all replicas; nil where that
+	// is not known, as is what it gives an error for.
+	OpenTails func(ctx context.Context, account tenant.AccountID) (int, error)
+}
+
+// API is the Management API of one listener: the owner's or the operator's. It keeps no
+// state, and is safe for concurrent use.
+type API struct {
+	o        Options
+	operator bool
+}
+
+// NewOwner makes the API of the public listener.
+func NewOwner(o Options) *API { return &API{o: o.withDefaults()} }
+
+// NewOperator makes the API of the admin listener, whose own token guards it.
+func NewOperator(o Options) *API { return &API{o: o.withDefaults(), operator: true} }
+
+func (o Options) withDefaults() Options {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.CreateWait == 0 {
+		o.CreateWait = 3 * time.Second
+	}
+	if o.BodyWait == 0 {
+		o.BodyWait = 30 * time.Second
+	}
+	return o
+}
+
+//go:embed openapi.yaml
+var reference []byte
+
+// Reference is openapi.yaml: what the API takes and answers. It must not be changed.
+func Reference() []byte { return reference }
+
+// call is one request to the API.
+type call struct {
+	w       http.ResponseWriter
+	r       *http.Request
+	query   query
+	account tenant.AccountID // whose things it is about
+	id      string           // the name or id in the path; "" = there is none
+}
+
+// reply is an answer that is no refusal; a nil body is none.
+type reply struct {
+	status int
+	body   any
+}
+
+// handler answers a call or says why not.
+type handler func(c *call) (reply, error)
+
+// ServeHTTP answers a request; refusals too.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if err := a.Serve(w, r); err != nil {
+		ref := refusal.From(err)
+		if ref.Status() >= http.StatusInternalServerError {
+			a.o.Log.Warn("management API", zap.String("request_id", w.Header().Get(requestIDHeader)), zap.Error(err))
+		}
+		_ = refusal.Write(w, r.Method, ref)
+	}
+}
+
+// Serve answers a request, or returns the *refusal.Refusal to answer it with, having
+// written no more than headers. The refusal wraps the error of package auth where a
+// credential is not good.
+func (a *API) Serve(w http.ResponseWriter, r *http.Request) error {
+	a.identify(w, r)
+	rep, err := a.answer(w, r)
+	if err != nil {
+		return asRefusal(err)
+	}
+	return rep.write(w, r)
+}
+
+func (a *API) answer(w http.ResponseWriter, r *http.Request) (reply, error) {
+	target, err := a.route(r)
+	if err != nil {
+		return reply{}, err
+	}
+	c := &call{w: w, r: r, id: target.id}
+	if !target.open {
+		if err := a.admit(c, target); err != nil {
+			return reply{}, err
+		}
+	}
+	if c.query, err = parseQuery(r.URL.RawQuery, target.parameters); err != nil {
+		return reply{}, err
+	}
+	if r.ContentLength != 0 && !target.body {
+		return reply{}, refusal.Because(refusal.InvalidRequest, "This request takes no body: send none.", nil)
+	}
+	return target.handle(c)
+}
+
+// admit finds the account that a call is about, and whether it may be made.
+func (a *API) admit(c *call, t target) error {
+	if !a.operator {
+		return a.admitOwner(c)
+	}
+	if t.account == "" {
+		return nil
+	}
+	id, err := tenant.ParseAccountID(t.account)
+	if err != nil {
+		return badField("account", "The account in the path is none: "+sentence(err))
+	}
+	if t.ofAccount {
+		// So that a list of what a missing account has is not an empty list.
+		if _, err := a.o.Accounts.Account(c.r.Context(), id); err != nil {
+			return accountError(err)
+		}
+	}
+	c.account = id
+	return nil
+}
+
+const requestIDHeader = "X-Request-Id"
+
+// identify gives the answer a request id, where whoever mounted the API has not.
+func (a *API) identify(w http.ResponseWriter, r *http.Request) {
+	if w.Header().Get(requestIDHeader) != "" {
+		return
+	}
+	id := r.Header.Get(requestIDHeader)
+	if !wellFormedID(id) {
+		// Without randomness it is empty, and what needs ids or keys fails by itself.
+		id, _ = newID(a.o.Random, "")
+	}
+	w.Header().Set(requestIDHeader, id)
+}
+
+// wellFormedID is design §4's rule for a client's own request id.
+func wellFormedID(id string) bool {
+	if id == "" || len(id) > 64 {
+		return false
+	}
+	for i := range len(id) {
+		c := id[i]
+		if ('0' > c || c > '9') && ('a' > c || c > 'z') && ('A' > c || c > 'Z') && c != '.' && c != '_' && c != '-' {
+			return false
+		}
+	}
+	return true
+}
+
+// asRefusal is the one table from errors to refusals. What reaches it has done
+// nothing, or is not known to have.
+func asRefusal(err error) *refusal.Refusal {
+	var own *refusal.Refusal
+	switch {
+	case errors.As(err, &own):
+		return own
+	case errors.Is(err, store.ErrUnavailable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return refusal.New(refusal.StoreUnavailable, err)
+	default:
+		return refusal.From(err)
+	}
+}
+
+// tooMany is a call beyond the account's rate.
+func tooMany(retryAfter time.Duration) error {
+	seconds := max(1, int((retryAfter+time.Second-1)/time.Second))
+	return refusal.Because(refusal.RateLimited, "This account calls the Management API too often: wait for Retry-After seconds.", nil).
+		With("Retry-After", strconv.Itoa(seconds))
+}

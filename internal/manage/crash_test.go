@@ -1,0 +1,162 @@
+package manage
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"sluice/internal/bubble"
+	"sluice/internal/store"
+)
+
+// wish is a call that a script makes, and what it leaves.
+type wish struct {
+	method, target, body string
+	exists               bool
+}
+
+func create(contentType string) wish {
+	return wish{http.MethodPost, "/v1/streams", `{"name":"events","content_type":"` + contentType + `"}`, true}
+}
+
+func remove() wish { return wish{http.MethodDelete, "/v1/streams/events", "", false} }
+
+// play makes the calls of a script, each until it is done or the process is dead. It
+// returns what is known to be wished at the end: nil where an answer was lost.
+func (g *rig) play(script []wish, i *injector) (exists *bool) {
+	for _, w := range script {
+		exists = nil
+		for range 60 {
+			got := g.own(w.method, w.target, w.body)
+			if i.ended() {
+				return nil
+			}
+			// A create that was done before, or whose row had gone by the time of a
+			// repeated delete, is done.
+			done := got.status < 300 || (w.exists && got.refused() == "STREAM_ALREADY_EXISTS_CONFLICT" && got.header.Get("Retry-After") == "") ||
+				(!w.exists && got.status == http.StatusNotFound)
+			if done {
+				exists = &w.exists
+				break
+			}
+			time.Sleep(time.Second)
+		}
+		if exists == nil {
+			g.tb.Errorf("%s %s was never done", w.method, w.target)
+			return nil
+		}
+	}
+	return exists
+}
+
+// agree checks that the two systems agree on a stream, and returns whether it exists.
+func (g *rig) agree(name string) bool {
+	g.tb.Helper()
+	row, in := g.row(name), g.inUrsula(name)
+	switch {
+	case row == nil && in != "":
+		g.tb.Errorf("a stream without a row: incarnation %s", in)
+	case row != nil && row.State != store.Live:
+		g.tb.Errorf("the row is %s still", row.State)
+	case row != nil && row.Incarnation != in:
+		g.tb.Errorf("the row has incarnation %q, Ursula has %q", row.Incarnation, in)
+	}
+	return row != nil
+}
+
+// process is one that shares the rig's store and nodes and is spoilt by an injector.
+func (g *rig) process(holder string, i *injector) *rig {
+	p := *g
+	r, o := g.parts()
+	spoilt := faultyStore{g.store, i}
+	r.Store, r.Nodes, r.Holder, o.Streams = spoilt, faultyNodes{g.nodes, i}, holder, spoilt
+	o.Reconciler = NewReconciler(r)
+	p.options, p.owner, p.operator = o, NewOwner(o), NewOperator(o)
+	return &p
+}
+
+// settled is longer than anything takes: a lease, a late request, and pauses.
+const settled = 3 * time.Minute
+
+// soak reports whether the long trials are to be done in full.
+func soak() bool { return os.Getenv("SLUICE_SOAK") == "1" }
+
+func scripts() map[string][]wish {
+	const json, text = "application/json", "text/plain"
+	return map[string][]wish{
+		"another":  {create(json), remove(), create(text)},
+		"the same": {create(json), remove(), create(json), remove()},
+	}
+}
+
+// A process that dies at any step between the store and a node leaves nothing that the
+// next one does not finish or undo: no stream is on one side only, no name is stuck, and
+// what was answered is what is. The same where it goes on, and only that step is lost, not
+// answered, or takes effect late.
+func TestFaultAtEveryStep(t *testing.T) {
+	for name, script := range scripts() {
+		if name != "another" && !soak() {
+			continue
+		}
+		for _, ends := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s/ends=%t", name, ends), func(t *testing.T) {
+				steps := faultAt(t, script, &injector{ends: ends})
+				if steps < 2*len(script) {
+					t.Fatalf("%d steps: nothing is tried", steps)
+				}
+				for at := 1; at <= steps; at++ {
+					for what := range faults {
+						t.Run(fmt.Sprintf("%d/%s", at, what), func(t *testing.T) {
+							faultAt(t, script, &injector{at: at, what: what, ends: ends, after: 14 * time.Second})
+						})
+					}
+				}
+			})
+		}
+	}
+}
+
+// faultAt plays a script in a process with a fault, and then in one without looks that all
+// is well. It returns the number of steps.
+func faultAt(t *testing.T, script []wish, i *injector) (steps int) {
+	bubble.Test(t, func(t *testing.T) {
+		g := newRig(t)
+		g.options.Reconciler.Close() // it has only made the account
+		first := g.process("first", i)
+		wished := first.play(script, i)
+		steps = len(i.seen())
+		if i.at > 0 && i.ends && !i.ended() {
+			t.Fatalf("no fault at step %d of %v", i.at, i.seen())
+		}
+		if i.ends {
+			first.options.Reconciler.Close()
+			g = g.process("second", &injector{})
+		}
+		t.Cleanup(func() {
+			first.options.Reconciler.Close()
+			g.options.Reconciler.Close()
+		})
+		time.Sleep(settled)
+		exists := g.agree("events")
+		if wished != nil && exists != *wished {
+			t.Errorf("the stream exists: %t, after the last answer: %t", exists, *wished)
+		}
+		// The name is nobody's for ever.
+		again := g
+		if !i.ends {
+			again = first
+		}
+		again.play([]wish{remove(), create("application/x-ndjson")}, &injector{})
+		time.Sleep(settled)
+		if !g.agree("events") || g.row("events").ContentType != "application/x-ndjson" {
+			t.Errorf("the name cannot be used again: %v", g.row("events"))
+		}
+		if t.Failed() {
+			t.Logf("steps: %v", slices.Clip(i.seen()))
+		}
+	})
+	return steps
+}

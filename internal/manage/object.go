@@ -1,0 +1,261 @@
+package manage
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"sluice/internal/refusal"
+)
+
+// object is a JSON object whose members are read one by one, strictly: names are exact
+// and stand once, types are as they are, and what no reader knows is refused. The first
+// fault is kept and the readers after it do nothing, so that it is looked at once, with
+// done.
+type object struct {
+	path    string // of the object within the body, with a dot at its end
+	members map[string]json.RawMessage
+	err     error
+}
+
+// badField is a member of the body, a parameter of the path or a header that is wrong.
+func badField(field, message string) error {
+	return refusal.Because(refusal.InvalidRequest, message, nil).About(field)
+}
+
+// sentence makes a sentence of an error of a grammar, which holds nothing of the input.
+func sentence(err error) string {
+	text := err.Error()
+	// "bad stream name: it has 1 to 100 characters": the field says the first half.
+	if _, rule, ok := strings.Cut(text, ": "); ok {
+		text = rule
+	}
+	return text + "."
+}
+
+// errSyntax is a body that is no JSON object.
+var errSyntax = errors.New("the body is not a JSON object")
+
+// parseObject reads a body.
+func parseObject(text []byte) (*object, error) {
+	notJSON := func(err error) error {
+		return refusal.Because(refusal.InvalidRequest, "The body is not a JSON object in UTF-8.", err)
+	}
+	if !utf8.Valid(text) {
+		return nil, notJSON(errSyntax)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	var whole json.RawMessage
+	if err := decoder.Decode(&whole); err != nil {
+		return nil, notJSON(err)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return nil, refusal.Because(refusal.InvalidRequest, "Something follows the JSON object in the body.", err)
+	}
+	if whole[0] != '{' {
+		return nil, notJSON(errSyntax)
+	}
+	return readObject(whole, "")
+}
+
+// readObject takes an object, known to be valid JSON, apart. encoding/json by itself
+// takes the last of two members of one name, and names in any case.
+func readObject(text json.RawMessage, path string) (*object, error) {
+	o := &object{path: path, members: map[string]json.RawMessage{}}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	if _, err := decoder.Token(); err != nil {
+		return nil, err
+	}
+	for decoder.More() {
+		token, err := decoder.Token()
+		if err != nil {
+			return nil, err
+		}
+		name, _ := token.(string)
+		if _, twice := o.members[name]; twice {
+			return nil, badField(path+printable(name), "This member stands twice: send it once.")
+		}
+		var value json.RawMessage
+		if err := decoder.Decode(&value); err != nil {
+			return nil, err
+		}
+		o.members[name] = value
+	}
+	return o, nil
+}
+
+// only refuses members of other names.
+func (o *object) only(names ...string) {
+	if o.err != nil {
+		return
+	}
+	unknown := ""
+	for name := range o.members {
+		// The first by name, so that the answer is the same each time.
+		if !slices.Contains(names, name) && (unknown == "" || name < unknown) {
+			unknown = name
+		}
+	}
+	if _, empty := o.members[""]; unknown != "" || empty {
+		o.fault(unknown, "This member is not known: there are "+strings.Join(names, ", ")+".")
+	}
+}
+
+// fault keeps the first fault.
+func (o *object) fault(name, message string) {
+	if o.err == nil {
+		o.err = badField(o.path+printable(name), message)
+	}
+}
+
+// member is the value of a member; ok is false where there is none or a fault before.
+func (o *object) member(name string) (value json.RawMessage, ok bool) {
+	if o.err != nil {
+		return nil, false
+	}
+	value, ok = o.members[name]
+	return value, ok
+}
+
+// has reports whether the member stands there, null included.
+func (o *object) has(name string) bool {
+	_, ok := o.members[name]
+	return ok
+}
+
+func isNull(value json.RawMessage) bool { return string(value) == "null" }
+
+// text reads a string; nil where there is none.
+func (o *object) text(name string) *string {
+	value, ok := o.member(name)
+	if !ok {
+		return nil
+	}
+	var s string
+	if value[0] != '"' || json.Unmarshal(value, &s) != nil {
+		o.fault(name, "This is a string.")
+		return nil
+	}
+	return &s
+}
+
+// need reads a string that must be there.
+func (o *object) need(name string) string {
+	s := o.text(name)
+	if s == nil {
+		o.fault(name, "This is needed.")
+		return ""
+	}
+	return *s
+}
+
+// flag reads a boolean; nil where there is none.
+func (o *object) flag(name string) *bool {
+	value, ok := o.member(name)
+	if !ok {
+		return nil
+	}
+	is := string(value) == "true"
+	if !is && string(value) != "false" {
+		o.fault(name, "This is true or false.")
+		return nil
+	}
+	return &is
+}
+
+// integer reads a whole number; nil where there is none, or null and that is allowed.
+func (o *object) integer(name string, least, most int64, nullable bool) *int64 {
+	value, ok := o.member(name)
+	if !ok || (nullable && isNull(value)) {
+		return nil
+	}
+	n, ok := wholeNumber(value)
+	if !ok || n < least || n > most {
+		o.fault(name, "This is a whole number from "+strconv.FormatInt(least, 10)+" to "+strconv.FormatInt(most, 10)+".")
+		return nil
+	}
+	return &n
+}
+
+// wholeNumber reads a JSON number that is one; 1.0 and 1e3 are.
+func wholeNumber(value json.RawMessage) (int64, bool) {
+	if n, err := strconv.ParseInt(string(value), 10, 64); err == nil {
+		return n, true
+	}
+	const exact = 1 << 53
+	f, err := strconv.ParseFloat(string(value), 64)
+	if err != nil || f != math.Trunc(f) || math.Abs(f) > exact {
+		return 0, false
+	}
+	return int64(f), true
+}
+
+// time reads a time of RFC 3339, cut to what the store keeps, microseconds; null and
+// nothing are the zero time.
+func (o *object) time(name string) time.Time {
+	value, ok := o.member(name)
+	if !ok || isNull(value) {
+		return time.Time{}
+	}
+	s := o.text(name)
+	if s == nil {
+		return time.Time{}
+	}
+	// RFC 3339 allows small letters too.
+	t, err := time.Parse(time.RFC3339, strings.ToUpper(*s))
+	if err != nil {
+		o.fault(name, "This is a time as in 2027-06-01T00:00:00Z.")
+		return time.Time{}
+	}
+	return t.UTC().Truncate(time.Microsecond)
+}
+
+// texts reads a list of strings; ok is false where there is none, or null.
+func (o *object) texts(name string, most int) (list []string, ok bool) {
+	value, ok := o.member(name)
+	if !ok || isNull(value) {
+		return nil, false
+	}
+	var raw []json.RawMessage
+	if value[0] != '[' || json.Unmarshal(value, &raw) != nil {
+		o.fault(name, "This is a list of strings.")
+		return nil, false
+	}
+	if len(raw) > most {
+		o.fault(name, "This list has at most "+strconv.Itoa(most)+" entries.")
+		return nil, false
+	}
+	list = make([]string, len(raw))
+	for i := range raw {
+		if raw[i][0] != '"' || json.Unmarshal(raw[i], &list[i]) != nil {
+			o.fault(name, "This is a list of strings.")
+			return nil, false
+		}
+	}
+	return list, true
+}
+
+// object reads an object within this one; nil where there is none.
+func (o *object) object(name string) *object {
+	value, ok := o.member(name)
+	if !ok {
+		return nil
+	}
+	if value[0] != '{' {
+		o.fault(name, "This is an object.")
+		return nil
+	}
+	inner, err := readObject(value, o.path+name+".")
+	if err != nil {
+		o.err = err
+		return nil
+	}
+	return inner
+}

@@ -1,0 +1,113 @@
+package manage
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/internal/store"
+)
+
+// A body that no reader of JSON takes, or that two readers could take differently, is
+// refused; any other answer than 2xx and 4xx would be a fault of ours. What is accepted is
+// JSON by the standard reader too, with each member once.
+func FuzzBody(f *testing.F) {
+	for _, seed := range []string{
+		`{"name":"a","content_type":"a/b"}`, `{"name":"a","name":"b"}`, `{"name":{"name":1}}`, `{}`, `[]`, `null`, ``, `{"":1}`, `{"a":1}{}`,
+		`{"id":"acme","limits":{"burst":1e3},"api_key":{"name":"x","streams":["a*"]}}`, "{\"name\":\"\xff\"}", `{"name":"\ud800"}`, `{"limits":{"burst":1,"burst":2}}`,
+		`{"expires_at":"2099-01-01T00:00:00Z","overlap_seconds":1,"end_older":true}`, `{"public":true}`, `{"NAME":"a"}`, strings.Repeat(`{"a":`, 2000),
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, body string) {
+		o, err := parseObject([]byte(body))
+		if err != nil {
+			if ref := asRefusal(err); ref.Status() != http.StatusBadRequest {
+				t.Fatalf("%q: %v", body, err)
+			}
+			return
+		}
+		var standard map[string]json.RawMessage
+		if err := json.Unmarshal([]byte(body), &standard); err != nil || len(standard) != len(o.members) {
+			t.Fatalf("%q is taken: %v", body, err)
+		}
+		// All readers, on every member: each gives a value or a fault with a field.
+		for name := range o.members {
+			for _, read := range []func(*object){
+				func(o *object) { o.text(name) }, func(o *object) { o.flag(name) }, func(o *object) { o.integer(name, 0, 9, true) },
+				func(o *object) { o.time(name) }, func(o *object) { o.texts(name, 9) },
+				func(o *object) {
+					readLimits(&object{members: map[string]json.RawMessage{"limits": o.members[name]}}, &store.OwnLimits{})
+				},
+				func(o *object) { o.object(name) }, func(o *object) { o.only("x") },
+			} {
+				one := &object{members: o.members}
+				read(one)
+				if one.err == nil {
+					continue
+				}
+				if ref := asRefusal(one.err); ref.Status() != http.StatusBadRequest || len(ref.Field) > 200 {
+					t.Fatalf("%q: %v", body, one.err)
+				}
+			}
+		}
+	})
+}
+
+// Numbers, as JSON has them.
+func TestWholeNumber(t *testing.T) {
+	for text, want := range map[string]int64{
+		"0": 0, "7": 7, "-7": -7, "1.0": 1, "1e3": 1000, "9007199254740993": 9007199254740993,
+		"1.5": -1, "1e400": -1, "1e17": -1, `"1"`: -1, "true": -1, "null": -1, "[1]": -1,
+	} {
+		got, ok := wholeNumber(json.RawMessage(text))
+		if bad := want == -1; ok == bad || (ok && got != want) {
+			t.Errorf("%s: %d %t", text, got, ok)
+		}
+	}
+}
+
+// Over a real connection a body that does not come is answered after BodyWait, and the
+// connection of one that does comes to no harm.
+func TestSlowBody(t *testing.T) {
+	g := newRig(t)
+	o := g.options
+	o.BodyWait = 50 * time.Millisecond
+	server := httptest.NewServer(NewOwner(o))
+	t.Cleanup(server.Close)
+	post := func(body io.Reader) int {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+"/v1/streams", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+g.key)
+		req.Header.Set("Content-Type", "application/json")
+		res, err := server.Client().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = res.Body.Close() }()
+		_, _ = io.Copy(io.Discard, res.Body)
+		return res.StatusCode
+	}
+	if got := post(strings.NewReader(events)); got != http.StatusCreated {
+		t.Errorf("a body that comes: %d", got)
+	}
+	stalled, end := io.Pipe()
+	defer func() { _ = end.Close() }()
+	go func() { _, _ = io.WriteString(end, `{"name":`) }()
+	if got := post(stalled); got != http.StatusRequestTimeout {
+		t.Errorf("a body that does not come: %d", got)
+	}
+	if got := post(strings.NewReader(events)); got != http.StatusConflict {
+		t.Errorf("the next: %d", got)
+	}
+}

@@ -1,0 +1,260 @@
+package manage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"go.uber.org/zap"
+
+	"sluice/internal/store"
+	"sluice/internal/tenant"
+)
+
+// Outcomes of a step that is not done.
+var (
+	// errLater says that nothing is under way, and that the step may be tried again.
+	errLater = errors.New("not now")
+	// errUnanswered says that a PUT may still take effect.
+	errUnanswered = errors.New("unanswered")
+	// errSuperseded says that another wish has taken the place of this one.
+	errSuperseded = errors.New("superseded")
+)
+
+// refusedError says that Ursula will not make a stream. Its row is gone.
+type refusedError struct {
+	status   int
+	existing string // the content type of what has the name; "" = nothing has
+}
+
+func (e *refusedError) Error() string { return fmt.Sprintf("node refused it with %d", e.status) }
+
+// create does the next step of a Creating row; nil says that it is active. Other
+// errors are errLater, errUnanswered, errSuperseded, *refusedError, and the store's.
+func (r *Reconciler) create(ctx context.Context, s *store.Stream) error {
+	if err := r.o.Store.Busy(ctx, s.ID, r.o.Now().Add(r.o.Request+r.o.Late)); err != nil {
+		if errors.Is(err, store.ErrNotFound) {
+			return errSuperseded
+		}
+		return err
+	}
+	a, err := r.askNode(ctx, http.MethodPut, s, http.Header{"Content-Type": {s.ContentType}})
+	// A worker that was stopped has missed its deadline, and is to look all the same at
+	// what became of the row.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*r.o.Request)
+	defer cancel()
+	switch {
+	case errors.Is(err, ErrNotApplied):
+		return fmt.Errorf("%w: %w", errLater, err)
+	case err != nil:
+		return r.unanswered(ctx, s, err)
+	case a.status == http.StatusConflict:
+		return r.adopt(ctx, s)
+	case a.refused():
+		return r.undo(ctx, s, &refusedError{status: a.status})
+	case (a.status == http.StatusCreated || a.status == http.StatusOK) && a.incarnation() != "":
+		return r.made(ctx, s, a.incarnation())
+	case a.provesNothingApplied():
+		return fmt.Errorf("%w: %w", errLater, unexpected(http.MethodPut, a))
+	default:
+		return r.unanswered(ctx, s, unexpected(http.MethodPut, a))
+	}
+}
+
+// unanswered leaves a row until its PUT has taken effect, or not. It takes the name where
+// the row has gone: this PUT was too late.
+func (r *Reconciler) unanswered(ctx context.Context, s *store.Stream, cause error) error {
+	if err := r.o.Store.Busy(ctx, s.ID, r.o.Now()); errors.Is(err, store.ErrNotFound) {
+		return r.orphan(ctx, s)
+	}
+	return fmt.Errorf("%w: %w", errUnanswered, cause)
+}
+
+// adopt decides on a stream that exists with other settings. What was made for this row
+// by a PUT whose answer was lost may have been closed since, which is one too. One that
+// the operator's file states is taken as it is.
+func (r *Reconciler) adopt(ctx context.Context, s *store.Stream) error {
+	a, err := r.askNode(ctx, http.MethodHead, s, nil)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", errLater, err)
+	case a.status != http.StatusOK || a.incarnation() == "":
+		return fmt.Errorf("%w: %w", errLater, unexpected(http.MethodHead, a))
+	}
+	existing := a.header.Get("Content-Type")
+	if s.Declared || sameType(existing, s.ContentType) {
+		return r.made(ctx, s, a.incarnation())
+	}
+	return r.undo(ctx, s, &refusedError{status: http.StatusConflict, existing: existing})
+}
+
+// undo removes a row that Ursula will make no stream for. What the name stands for there
+// is somebody else's.
+func (r *Reconciler) undo(ctx context.Context, s *store.Stream, refused *refusedError) error {
+	if s.Declared {
+		// It goes on to be stated, so there is no end to it but in the file.
+		r.log(s).Warn("Ursula refuses to make a declared stream", zap.Int("status", refused.status))
+		return fmt.Errorf("%w: %w", errLater, refused)
+	}
+	r.log(s).Warn("Ursula refuses to make the stream; it is not created", zap.Int("status", refused.status), zap.String("existing_type", refused.existing))
+	if err := r.o.Store.RemoveStream(ctx, s.ID); err != nil && !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
+	return refused
+}
+
+// made records that Ursula has the stream of a row that was Creating.
+func (r *Reconciler) made(ctx context.Context, s *store.Stream, incarnation string) error {
+	err := r.o.Store.MarkCreated(ctx, s.ID, incarnation)
+	if err == nil {
+		s.State, s.Incarnation = store.Live, incarnation
+		return nil
+	}
+	if !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
+	now, err := r.o.Store.Stream(ctx, s.Account, s.Name)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return r.orphan(ctx, s)
+	case err != nil:
+		return err
+	case now.ID == s.ID && now.State == store.Live:
+		*s = now
+		return nil
+	case now.ID == s.ID:
+		// It is to be deleted, and no PUT is under way any more.
+		s.State = now.State
+		if err := r.o.Store.Leave(ctx, s.ID, r.o.Now()); err != nil {
+			return err
+		}
+		r.Wake()
+	}
+	return errSuperseded
+}
+
+// orphan sees to it that what a PUT makes too late is deleted: its row has gone. The name
+// is taken for a row that is expired already, unless somebody has it, whose stream it is
+// then.
+func (r *Reconciler) orphan(ctx context.Context, s *store.Stream) error {
+	id, err := newID(r.o.Random, streamIDPrefix)
+	if err != nil {
+		return err
+	}
+	now := r.o.Now()
+	stand := store.Stream{
+		Stream: tenant.Stream{Account: s.Account, Name: s.Name, ContentType: s.ContentType},
+		ID:     id, State: store.Creating, Region: s.Region, CreatedAt: now, ExpiresAt: now,
+	}
+	switch err := r.o.Store.CreateStream(ctx, stand); {
+	case errors.Is(err, store.ErrNotFound):
+		return r.deleteUnowned(ctx, s)
+	case errors.Is(err, store.ErrTaken):
+	case err != nil:
+		return err
+	default:
+		r.log(s).Warn("a stream was made after its row had gone; it is deleted")
+		r.Wake()
+	}
+	return errSuperseded
+}
+
+// deleteUnowned deletes a stream of an account that is deleted: nobody can make one of its
+// name any more, and nobody is left to keep a row for it.
+func (r *Reconciler) deleteUnowned(ctx context.Context, s *store.Stream) error {
+	head, err := r.askNode(ctx, http.MethodHead, s, nil)
+	if err != nil || head.gone() {
+		return errors.Join(errSuperseded, err)
+	}
+	a, err := r.askNode(ctx, http.MethodDelete, s, http.Header{incarnationHeader: {head.incarnation()}})
+	if err == nil && a.status != http.StatusNoContent && !a.gone() {
+		err = unexpected(http.MethodDelete, a)
+	}
+	return errors.Join(errSuperseded, err)
+}
+
+// remove does the next step of a Deleting row; nil says that the row is gone.
+func (r *Reconciler) remove(ctx context.Context, s *store.Stream) error {
+	head, err := r.askNode(ctx, http.MethodHead, s, nil)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", errLater, err)
+	case head.gone():
+		return r.missing(ctx, s)
+	case head.status != http.StatusOK || head.incarnation() == "":
+		return fmt.Errorf("%w: %w", errLater, unexpected(http.MethodHead, head))
+	}
+	// The name is still this row's, so what was seen is.
+	if err := r.o.Store.Busy(ctx, s.ID, r.o.Now().Add(r.o.Request)); err != nil {
+		if errors.Is(err, store.ErrNotFound) {
+			return nil
+		}
+		return err
+	}
+	if s.Incarnation == "" && !sameType(head.header.Get("Content-Type"), s.ContentType) {
+		r.log(s).Warn("Ursula holds a stream of another content type under the name; it stays")
+		return r.freed(ctx, s)
+	}
+	a, err := r.askNode(ctx, http.MethodDelete, s, http.Header{incarnationHeader: {head.incarnation()}})
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", errLater, err)
+	case a.status != http.StatusNoContent && !a.gone():
+		return fmt.Errorf("%w: %w", errLater, unexpected(http.MethodDelete, a))
+	}
+	if s.Incarnation == "" {
+		r.looked(s.ID)
+		return r.lookAgain(ctx, s)
+	}
+	return r.freed(ctx, s)
+}
+
+// missing decides what it means that Ursula has no such stream.
+func (r *Reconciler) missing(ctx context.Context, s *store.Stream) error {
+	// The store's clock says when it is time to look again; ours may say a little less.
+	if s.Incarnation != "" || r.lookedBefore(s.ID, r.o.Now().Add(-r.o.Late*9/10)) {
+		return r.freed(ctx, s)
+	}
+	return r.lookAgain(ctx, s)
+}
+
+// lookAgain leaves the row until a PUT that is late has taken effect.
+func (r *Reconciler) lookAgain(ctx context.Context, s *store.Stream) error {
+	if err := r.o.Store.Busy(ctx, s.ID, r.o.Now().Add(r.o.Late)); err != nil && !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
+	return errUnanswered
+}
+
+func (r *Reconciler) freed(ctx context.Context, s *store.Stream) error {
+	r.forget(s.ID)
+	if err := r.o.Store.RemoveStream(ctx, s.ID); err != nil && !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
+	r.log(s).Info("stream deleted")
+	return nil
+}
+
+// looked remembers that the stream of a row is missing from now on.
+func (r *Reconciler) looked(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.looks) >= maxRemembered {
+		clear(r.looks)
+	}
+	r.looks[id] = r.o.Now()
+}
+
+// lookedBefore reports whether it was seen to be missing at or before then; where it
+// never was, it is from now on.
+func (r *Reconciler) lookedBefore(id string, then time.Time) bool {
+	r.mu.Lock()
+	first, ok := r.looks[id]
+	r.mu.Unlock()
+	if !ok {
+		r.looked(id)
+	}
+	return ok && !first.After(then)
+}

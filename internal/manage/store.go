@@ -1,0 +1,73 @@
+package manage
+
+import (
+	"context"
+	"time"
+
+	"sluice/internal/store"
+	"sluice/internal/tenant"
+)
+
+// StreamStore keeps the rows of streams. Errors are those of package store; every
+// other one wraps store.ErrUnavailable. All methods are safe for concurrent use.
+type StreamStore interface {
+	// CreateStream keeps a new row as Creating, busy until its BusyUntil.
+	// store.ErrTaken while a row has the name, store.ErrNotFound without the account.
+	CreateStream(ctx context.Context, s store.Stream) error
+	// Stream finds a row, whatever its state; store.ErrNotFound.
+	Stream(ctx context.Context, account tenant.AccountID, name tenant.StreamName) (store.Stream, error)
+	Streams(ctx context.Context, account tenant.AccountID, p store.Page) ([]store.Stream, error)
+	// SetPublic gives store.ErrNotFound, store.ErrGone while it is Deleting, store.ErrDeclared.
+	SetPublic(ctx context.Context, account tenant.AccountID, name tenant.StreamName, public bool) (store.Stream, error)
+	// MarkCreated makes a Creating row active; store.ErrNotFound where it is not Creating.
+	MarkCreated(ctx context.Context, id, incarnation string) error
+	// DeleteStream makes a row Deleting; repeating it is no error. store.ErrNotFound,
+	// store.ErrDeclared.
+	DeleteStream(ctx context.Context, account tenant.AccountID, name tenant.StreamName) (store.Stream, error)
+	// Busy says until when a request for the row may take effect at a node; it moves no
+	// time back. store.ErrNotFound says that the row is gone.
+	Busy(ctx context.Context, id string, until time.Time) error
+	// Leave says that no request is under way, and until when the row is left alone; other
+	// than Busy it moves the time back.
+	Leave(ctx context.Context, id string, until time.Time) error
+	// RemoveStream removes a Creating or Deleting row; the name is free.
+	RemoveStream(ctx context.Context, id string) error
+	// Unsettled makes expired rows Deleting, and lists those that are Creating or
+	// Deleting and not busy.
+	Unsettled(ctx context.Context, limit int) ([]store.Stream, error)
+	// Hold takes or renews a lease for one holder, on the store's clock.
+	Hold(ctx context.Context, lease, holder string, life time.Duration) (bool, error)
+	LetGo(ctx context.Context, lease, holder string) error
+}
+
+// KeyStore keeps API keys. Errors are as in StreamStore.
+type KeyStore interface {
+	// CreateKey gives store.ErrTaken for the name among the account's keys that are not
+	// revoked, store.ErrNotFound without the account.
+	CreateKey(ctx context.Context, k store.Key) error
+	Key(ctx context.Context, account tenant.AccountID, id string) (store.Key, error)
+	Keys(ctx context.Context, account tenant.AccountID, p store.Page) ([]store.Key, error)
+	// ChangeKey gives store.ErrNotFound, store.ErrWider, store.ErrGone for a revoked key,
+	// store.ErrDeclared, store.ErrTaken.
+	ChangeKey(ctx context.Context, account tenant.AccountID, id string, c store.KeyChange) (store.Key, error)
+	// RotateKey gives a key a new secret; the one before is good until oldUntil, and one
+	// older than that ends now. store.ErrNotFound, store.ErrGone, store.ErrDeclared.
+	RotateKey(ctx context.Context, account tenant.AccountID, id string, d tenant.Digest, hint string, oldUntil time.Time) (store.Key, error)
+	// RevokeKey is no error where the key is revoked already. store.ErrNotFound,
+	// store.ErrDeclared.
+	RevokeKey(ctx context.Context, account tenant.AccountID, id string) error
+}
+
+// AccountStore keeps accounts. Errors are as in StreamStore.
+type AccountStore interface {
+	// CreateAccount keeps an account and its first key, both or neither; store.ErrTaken
+	// for ids once deleted too.
+	CreateAccount(ctx context.Context, a store.Account, first *store.Key) error
+	Account(ctx context.Context, id tenant.AccountID) (store.Account, error)
+	Accounts(ctx context.Context, p store.Page) ([]store.Account, error)
+	// ChangeAccount gives store.ErrNotFound, store.ErrDeclared.
+	ChangeAccount(ctx context.Context, id tenant.AccountID, c store.AccountChange) (store.Account, error)
+	// DeleteAccount revokes the account's keys and makes its streams Deleting.
+	// store.ErrNotFound, store.ErrDeclared.
+	DeleteAccount(ctx context.Context, id tenant.AccountID) error
+}

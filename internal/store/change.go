@@ -1,0 +1,60 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"sluice/internal/tenant"
+)
+
+// change is one transaction that changes what is stored and says so in the log.
+//
+// Changes of all replicas go one by one: each begins with the one row of meta, and has it
+// until it is committed. So what a change reads stays true until it is in force, and the
+// order of revisions is that of commits. There are few changes: people make them.
+type change struct {
+	s        *Store
+	tx       *sql.Tx
+	now      time.Time
+	revision int64 // of the newest change before this one
+	told     []tenant.Change
+}
+
+// change runs one. do may return an error of this package, which undoes everything.
+func (s *Store) change(ctx context.Context, what string, most time.Duration, do func(context.Context, *change) error) error {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	return failed(what, s.transact(ctx, do))
+}
+
+func (s *Store) transact(ctx context.Context, do func(context.Context, *change) error) error {
+	tx, err := s.write.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // nothing where it is committed
+	c := &change{s: s, tx: tx}
+	if err := tx.QueryRowContext(ctx, `UPDATE meta SET revision = revision WHERE id = 1 RETURNING revision`).Scan(&c.revision); err != nil {
+		return err
+	}
+	// Now that the row is held: a time read before could lie before that of the change
+	// that was waited for.
+	c.now = s.now()
+	if err := do(ctx, c); err != nil {
+		return err
+	}
+	if err := c.writeLog(ctx); err != nil {
+		return err
+	}
+	if len(c.told) > 0 {
+		if err := s.notify(ctx, tx); err != nil {
+			return err
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		return err
+	}
+	s.feed.wake()
+	return nil
+}

@@ -1,0 +1,113 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+)
+
+// The pool of a replica: few, since changes go one by one and look-ups are short. A
+// server takes 100 connections by itself.
+const (
+	postgresConns = 12
+	postgresIdle  = 4
+	connIdleTime  = 5 * time.Minute
+	connLife      = 30 * time.Minute // so that a server that came back gets its share
+	connectTime   = 5 * time.Second
+)
+
+// channel is what replicas listen on.
+const channel = "sluice_changes"
+
+// aliveEvery is how often the connection that listens is tried, and how long it may take
+// to answer.
+const aliveEvery = 5 * time.Second
+
+func (s *Store) openPostgres(ctx context.Context, o Options) error {
+	config, err := pgx.ParseConfig(o.URL)
+	if err != nil {
+		// The parser's words may hold parts of the URL, and so of the password.
+		return fmt.Errorf(`%w: store.url is no URL of Postgres; it is like "postgres://user:password@host:5432/database?sslmode=verify-full", and what a name or a password has of other characters than letters and digits is written as %%XX`, ErrUnusable)
+	}
+	if o.SealingKey == nil {
+		return fmt.Errorf("%w: set auth.sealing_key, the same for each replica, to 32 bytes in base64 (openssl rand -base64 32)", ErrUnusable)
+	}
+	if config.ConnectTimeout == 0 || config.ConnectTimeout > connectTime {
+		config.ConnectTimeout = connectTime
+	}
+	if _, ok := config.RuntimeParams["application_name"]; !ok {
+		config.RuntimeParams["application_name"] = "sluice"
+	}
+	// A replica that is frozen within a change must not hold up the others: less than
+	// callTime, so that theirs succeed.
+	config.RuntimeParams["idle_in_transaction_session_timeout"] = "5s"
+	s.shared, s.listen = true, config.Copy()
+	db := stdlib.OpenDB(*config)
+	db.SetMaxOpenConns(postgresConns)
+	db.SetMaxIdleConns(postgresIdle)
+	db.SetConnMaxIdleTime(connIdleTime)
+	db.SetConnMaxLifetime(connLife)
+	s.write, s.read = db, db
+	if err := migrate(ctx, db, true); err != nil {
+		if errors.Is(err, errNewer) {
+			return fmt.Errorf("%w: %w", ErrUnusable, err)
+		}
+		return err
+	}
+	s.clock = func(ctx context.Context, q querier) (time.Time, error) {
+		var now int64
+		err := q.QueryRowContext(ctx, `SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)`).Scan(&now)
+		return moment(now), err
+	}
+	s.notify = func(ctx context.Context, q querier) error { return run(ctx, q, `NOTIFY `+channel) }
+	return s.useSealingKey(ctx, o.SealingKey)
+}
+
+// heard listens on a connection of its own until ctx ends or the connection does.
+func (s *Store) heard(ctx context.Context, wake func()) error {
+	conn, err := pgx.ConnectConfig(ctx, s.listen)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = conn.Close(ctx) // what ended it is the error
+	}()
+	begin, done := context.WithTimeout(ctx, s.alive)
+	_, err = conn.Exec(begin, `LISTEN `+channel)
+	done()
+	if err != nil {
+		return err
+	}
+	for {
+		// What changed before this connection listened is for the first call.
+		wake()
+		if err := s.await(ctx, conn); err != nil {
+			return err
+		}
+	}
+}
+
+// await returns after a notification. A server that is gone without a word is found out
+// within twice s.alive.
+func (s *Store) await(ctx context.Context, conn *pgx.Conn) error {
+	for {
+		wait, cancel := context.WithTimeout(ctx, s.alive)
+		_, err := conn.WaitForNotification(wait)
+		cancel()
+		if err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+			return errors.Join(err, ctx.Err())
+		}
+		ping, cancel := context.WithTimeout(ctx, s.alive)
+		err = conn.Ping(ping)
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
+}
