@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/internal/syncbuf"
 	"sluice/internal/ursulatest"
 )
 
@@ -83,7 +84,7 @@ func TestTailEndToEnd(t *testing.T) {
 
 func tellThroughARestart(t *testing.T, e *edge, file, name string, more ...string) {
 	t.Helper()
-	var out, errOut syncBuffer
+	var out, errOut syncbuf.Buffer
 	done := make(chan int, 1)
 	env := map[string]string{"TONBO_API_KEY": e.Key, "SLUICE_URL": e.URL}
 	go func() {
@@ -180,7 +181,7 @@ func TestStreamCommandsAreRefused(t *testing.T) {
 			if tc.key != "" {
 				env["TONBO_API_KEY"] = tc.key
 			}
-			var out, errOut syncBuffer
+			var out, errOut syncbuf.Buffer
 			code := run(t.Context(), append([]string{"stream"}, strings.Fields(tc.args)...), environment{
 				lookup: func(name string) (string, bool) { v, ok := env[name]; return v, ok },
 				in:     strings.NewReader(`{"n":2}`), out: &out, err: &errOut,
