@@ -16,6 +16,15 @@ func quickstart(t *testing.T) string {
 	return string(text)
 }
 
+// The page runs as it is written, from an empty store: an account with its first key, a
+// stream, a key, append, read, tail, close, delete with the name typed, and the name is
+// free again.
+func TestQuickstart(t *testing.T) {
+	public, admin := newManaged(t)
+	asPasted(t, quickstart(t), nil, map[string]string{"Type orders to go on: ": "orders\n"},
+		"127.0.0.1:8080", strings.TrimPrefix(public, "http://"), "127.0.0.1:9090", strings.TrimPrefix(admin, "http://"))
+}
+
 // The rig that runs a page holds each block to what the page says: here that it can
 // fail, and how a terminal's part is played.
 func TestPagesAreRunAsPasted(t *testing.T) {
