@@ -47,7 +47,7 @@ func TestAppendAndReadEndToEnd(t *testing.T) {
 			fmt.Fprintf(&lines, "{\"n\":%d,\"text\":%q}\n", i, strings.Repeat("é", random.IntN(200)))
 		}
 		for blob.Len() < 5_000_000 {
-			blob.WriteByte(byte(random.Uint32()))
+			blob.WriteByte(byte(random.IntN(256)))
 		}
 		for name, content := range map[string][]byte{"json": lines.Bytes(), "text": lines.Bytes(), "bytes": blob.Bytes()} {
 			in, out := filepath.Join(t.TempDir(), "in"), filepath.Join(t.TempDir(), "out")
@@ -97,7 +97,9 @@ func tellThroughARestart(t *testing.T, e *edge, file, name string, more ...strin
 		if i == 3 || i == 6 {
 			e.Stop()
 			e.Cut()
-			<-e.Stopped
+			if err := <-e.Stopped; err != nil {
+				t.Errorf("stopped with %v", err)
+			}
 			e.app.Close()
 			next := *e
 			next.startOn(t, file, nil, []net.Listener{listenAgain(t, strings.TrimPrefix(e.URL, "http://"))})

@@ -134,7 +134,7 @@ func (o *ownerCommand) createStream(ctx context.Context, env Environment, name s
 	defer stop()
 	answer, err := client.Do(ctx, apiclient.Call{Method: http.MethodPost, Path: base + "/streams", Body: body})
 	if err != nil {
-		return o.explain(unknownOutcome(err, "sluice stream show "+name))
+		return o.explain(unknownOutcome(err, "see 'sluice stream show "+name+"'"))
 	}
 	s, answer, err := settle(ctx, client, base+"/streams/"+name, answer, func(s streamShape) bool { return s.State != "creating" })
 	if err != nil {
@@ -149,11 +149,12 @@ func (o *ownerCommand) createStream(ctx context.Context, env Environment, name s
 	return showStream(env, s)
 }
 
-// unknownOutcome says how to find out what became of a change whose answer is lost.
+// unknownOutcome says what to do about a change whose answer is lost.
 func unknownOutcome(err error, look string) error {
 	var broken *apiclient.UnansweredError
-	if errors.As(err, &broken) {
-		return fmt.Errorf("%w; it may have been done all the same: see '%s'", err, look)
+	var refused *apiclient.Error
+	if errors.As(err, &broken) || errors.Is(err, errInterrupted) || errors.As(err, &refused) && refused.Code == "STORE_UNAVAILABLE" {
+		return fmt.Errorf("%w; it may have been done all the same: %s", err, look)
 	}
 	return err
 }
