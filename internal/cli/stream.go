@@ -47,7 +47,11 @@ TONBO_API_KEY, the account's key, and SLUICE_URL, the gateway's origin.
   sluice stream create orders --content-type application/json
   echo '{"n":1}' | sluice stream append orders -
   sluice stream read orders
-  sluice stream tail orders`
+  sluice stream tail orders
+
+NAME is a stream of the key's account. A key that is narrowed or reads only cannot ask
+where that is, and a public stream's reader has none: to append, read, tail and close
+a stream may be named ACCOUNT/NAME, or by its URL, as well.`
 	return g
 }
 
