@@ -16,11 +16,12 @@ type piece struct {
 }
 
 // splitter cuts a source into pieces, the same ones each time: the end is io.EOF. A
-// piece's body is the caller's.
+// piece's body is the caller's. What was read for a piece before another error is not
+// given out: a source that is corrected there has the same pieces before it.
 type splitter interface{ next() (piece, error) }
 
-// TooLargeError is a line or a message that no append can hold. What is before it
-// can be, and may have been, appended.
+// TooLargeError is a line or a message that no append can hold. Pieces before it may
+// have been appended.
 type TooLargeError struct {
 	What  string // "line 7"
 	Limit int64  // bytes of an append
@@ -88,7 +89,7 @@ func (s *linePieces) next() (piece, error) {
 	for int64(len(body)) < s.size {
 		line, err := s.readLine()
 		if err != nil && !errors.Is(err, io.EOF) {
-			return s.rest(body, err)
+			return piece{}, err
 		}
 		if len(body) > 0 && int64(len(body)+len(line)) > s.size {
 			s.held = line
@@ -96,18 +97,18 @@ func (s *linePieces) next() (piece, error) {
 		}
 		body = append(body, line...)
 		if err != nil {
-			return s.rest(body, io.EOF)
+			return s.rest(body)
 		}
 	}
 	return piece{body: body}, nil
 }
 
-// rest gives out what was read before err, which comes again at the next call.
-func (s *linePieces) rest(body []byte, err error) (piece, error) {
+// rest gives out what is left at the end, which comes again at the next call.
+func (s *linePieces) rest(body []byte) (piece, error) {
 	if len(body) == 0 {
-		return piece{}, err
+		return piece{}, io.EOF
 	}
-	s.in = bufio.NewReader(failing{err})
+	s.in.Reset(failing{io.EOF})
 	return piece{body: body}, nil
 }
 

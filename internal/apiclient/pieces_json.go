@@ -17,7 +17,7 @@ type jsonPieces struct {
 	inArray     bool
 	held        []byte // a message that did not fit into the piece before
 	count       int    // of messages read
-	err         error  // comes when what was read before it is given out
+	err         error  // what ended it
 }
 
 func newJSONPieces(source io.Reader, size, limit int64) *jsonPieces {
@@ -34,8 +34,11 @@ func (s *jsonPieces) next() (piece, error) {
 		message := s.held
 		s.held = nil
 		if message == nil {
-			if message, s.err = s.message(); s.err != nil {
+			if message, s.err = s.message(); errors.Is(s.err, io.EOF) {
 				break
+			}
+			if s.err != nil {
+				return piece{}, s.err
 			}
 		}
 		if n > 0 && int64(len(body)+len(message)+2) > s.size {
@@ -54,29 +57,19 @@ func (s *jsonPieces) next() (piece, error) {
 	if n == 0 {
 		return piece{}, s.err
 	}
-	return s.finish(body, n)
+	return finish(body, n), nil
 }
 
 // finish closes the array. One message alone goes without, so that it may be as large
 // as an append may; but for an array, which would be taken for several.
-func (s *jsonPieces) finish(body []byte, n int) (piece, error) {
+func finish(body []byte, n int) piece {
 	if n == 1 && body[1] != '[' {
-		body = body[1:]
-	} else {
-		body = append(body, ']')
+		return piece{body[1:], 1}
 	}
-	if int64(len(body)) > s.limit {
-		at := s.count
-		if s.held != nil {
-			at--
-		}
-		s.err = &TooLargeError{fmt.Sprintf("message %d", at), s.limit}
-		return piece{}, s.err
-	}
-	return piece{body: body, messages: n}, nil
+	return piece{append(body, ']'), n}
 }
 
-// message is the text of the next one.
+// message is the text of the next one; one that no append can hold is an error.
 func (s *jsonPieces) message() ([]byte, error) {
 	for {
 		s.guard.allowed = s.in.InputOffset() + s.limit + guardSlack
@@ -96,6 +89,9 @@ func (s *jsonPieces) message() ([]byte, error) {
 			var text json.RawMessage
 			if err := s.in.Decode(&text); err != nil {
 				return nil, s.bad(err)
+			}
+			if n := int64(len(text)); n > s.limit || text[0] == '[' && n > s.limit-2 {
+				return nil, &TooLargeError{fmt.Sprintf("message %d", s.count+1), s.limit}
 			}
 			s.count++
 			return text, nil

@@ -60,22 +60,25 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// What cannot be appended is told with its place, and what is before it is given out.
+// What cannot be appended is told with its place. Whole pieces before it are given out,
+// and nothing else, so that a corrected source goes on where this one stopped.
 func TestPiecesRefuse(t *testing.T) {
 	for name, tc := range map[string]struct {
 		media, in string
 		want      []string
 		says      string
 	}{
-		"a long line":      {"text/plain", "ab\n" + strings.Repeat("x", 20) + "\n", []string{"ab\n"}, "line 2 is larger than one append may be, 16 bytes"},
-		"a long message":   {"application/json", `1 "` + strings.Repeat("x", 200000) + `"`, []string{"1"}, "message 2 is larger"},
-		"a little long":    {"application/json", `1 "0123456789abcdef"`, []string{"1"}, "message 2 is larger"},
-		"one array, long":  {"application/json", `[[1,2,3,4,5,6,78]]`, nil, "message 1 is larger"},
-		"an endless array": {"application/json", "[1,2", []string{"[1,2]"}, "message 3, near byte 4, is not JSON: unexpected EOF"},
-		"half a message":   {"application/json", "1 {\"a\"", []string{"1"}, "message 2, near byte 6, is not JSON: unexpected EOF"},
-		"no JSON":          {"application/json", "1\nhello\n", []string{"1"}, "message 2, near byte"},
-		"a stray bracket":  {"application/json", "1 ]", []string{"1"}, "message 2, near byte"},
-		"a missing comma":  {"application/json", "[1 2]", []string{"1"}, "message 2, near byte"},
+		"a long line":        {"text/plain", "ab\n" + strings.Repeat("x", 20) + "\n", nil, "line 2 is larger than one append may be, 16 bytes"},
+		"a long message":     {"application/json", `1 "` + strings.Repeat("x", 200000) + `"`, nil, "message 2 is larger"},
+		"a little long":      {"application/json", `1 "0123456789abcdef"`, nil, "message 2 is larger"},
+		"one array, long":    {"application/json", `[[1,2,3,4,5,6,78]]`, nil, "message 1 is larger"},
+		"an endless array":   {"application/json", "[1,2", nil, "message 3, near byte 4, is not JSON: unexpected EOF"},
+		"half a message":     {"application/json", "1 {\"a\"", nil, "message 2, near byte 6, is not JSON: unexpected EOF"},
+		"no JSON":            {"application/json", "1\nhello\n", nil, "message 2, near byte"},
+		"a stray bracket":    {"application/json", "1 ]", nil, "message 2, near byte"},
+		"after whole pieces": {"application/json", "12345678 12345678 hello", []string{"12345678", "12345678"}, "message 3, near byte"},
+		"lines before it":    {"text/plain", "1234567\nab\n" + strings.Repeat("x", 20), []string{"1234567\n"}, "line 3 is larger"},
+		"a missing comma":    {"application/json", "[1 2]", nil, "message 2, near byte"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, _, err := split(newSplitter(tc.media, strings.NewReader(tc.in), 8, 16))

@@ -134,12 +134,7 @@ is part of the URL of each of the account's streams, and never given out again.`
 			if own != nil {
 				body["limits"] = own
 			}
-			return o.call(cmd.Context(), env, apiclient.Call{Method: http.MethodPost, Path: "/v1/accounts", Body: body}, func(a accountShape) error {
-				if a.Key == nil || a.Key.Key == "" {
-					return fmt.Errorf("the answer holds no key; make one with 'sluice api-key create NAME --account %s'", args[0])
-				}
-				return printKey(env, a.Key.Key)
-			})
+			return o.createAccount(cmd.Context(), env, args[0], body)
 		},
 	}
 	o.add(cmd)
@@ -147,13 +142,20 @@ is part of the URL of each of the account's streams, and never given out again.`
 	return cmd
 }
 
-// call makes a call of which the answer is an account, and prints it.
-func (o *operatorCommand) call(ctx context.Context, env Environment, call apiclient.Call, show func(accountShape) error) error {
+func (o *operatorCommand) createAccount(ctx context.Context, env Environment, id string, body map[string]any) error {
 	client, err := o.operator(env)
 	if err != nil {
 		return err
 	}
-	return o.explain(callWith(ctx, env, client, call, o.asJSON, show))
+	call := apiclient.Call{Method: http.MethodPost, Path: "/v1/accounts", Body: body}
+	more := "sluice api-key create NAME --account " + id
+	err = callWith(ctx, env, client, call, o.asJSON, func(a accountShape) error {
+		if a.Key == nil {
+			return fmt.Errorf("the answer holds no key; make one with '%s'", more)
+		}
+		return printKey(env, a.Key.Key)
+	})
+	return o.explain(unknownOutcome(err, fmt.Sprintf("its key is lost then, so look with 'sluice account show %s', and make another with '%s'", id, more)))
 }
 
 // callWith makes a call, and prints its answer as it came, or shows what is in it.

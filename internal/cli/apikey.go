@@ -142,7 +142,8 @@ writes, and manages streams and keys.`,
 				return err
 			}
 			call := apiclient.Call{Method: http.MethodPost, Path: base + "/api-keys", Body: body}
-			return o.explain(callWith(cmd.Context(), env, client, call, o.asJSON, func(k keyShape) error { return printKey(env, k.Key) }))
+			err = callWith(cmd.Context(), env, client, call, o.asJSON, func(k keyShape) error { return printKey(env, k.Key) })
+			return o.explain(unknownOutcome(err, "its secret is lost then, so look with 'sluice api-key list', revoke it, and create another"))
 		},
 	}
 	o.add(cmd)
@@ -280,7 +281,8 @@ without a gap. While two are good, a further rotation is refused, unless
 			}
 			return o.onKey(cmd.Context(), env, args[0], func(ctx context.Context, c *apiclient.Client, path string, _ keyShape, _ json.RawMessage) error {
 				call := apiclient.Call{Method: http.MethodPost, Path: path + "/rotate", Body: body}
-				return callWith(ctx, env, c, call, o.asJSON, func(k keyShape) error { return printKey(env, k.Key) })
+				err := callWith(ctx, env, c, call, o.asJSON, func(k keyShape) error { return printKey(env, k.Key) })
+				return unknownOutcome(err, "its new secret is lost then, so look with 'sluice api-key show "+args[0]+"', and rotate again with --end-older")
 			})
 		},
 	}

@@ -41,6 +41,14 @@ func (c *connection) explain(err error) error {
 // operates tells whether the command goes to the admin listener.
 func (c *connection) operates() bool { return c.account != "" }
 
+// asOperator is what another command needs to be about the same account.
+func (c *connection) asOperator() string {
+	if c.account == "" {
+		return ""
+	}
+	return " --account " + c.account
+}
+
 // place is what says where a command goes.
 func (c *connection) place() string {
 	if c.operates() {
@@ -91,9 +99,11 @@ func (c *connection) refusedHint(e *apiclient.Error) string {
 		return "use another key in " + c.credential() + ": managing takes one that acts as a user, writes, and is not narrowed; " +
 			"a stream's data takes one that reaches the stream, which is named ACCOUNT/NAME then"
 	case e.Code == "STREAM_NOT_FOUND" || e.Code == "BUCKET_NOT_FOUND":
-		return "'sluice stream list' shows what there is"
+		return "'sluice stream list" + c.asOperator() + "' shows what there is"
 	case e.Code == "API_KEY_NOT_FOUND":
-		return "'sluice api-key list' shows what there is"
+		return "'sluice api-key list" + c.asOperator() + "' shows what there is"
+	case e.Code == "API_KEY_ROTATION_CONFLICT":
+		return "--end-older ends the older secret at once"
 	case e.Code == "ACCOUNT_NOT_FOUND":
 		return "'sluice account list' shows what there is"
 	case e.Status == http.StatusNotFound && (e.Code == "NOT_FOUND" || e.Code == ""):

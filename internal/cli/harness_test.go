@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -10,12 +9,12 @@ import (
 	"net"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/spf13/cobra"
 
 	"sluice/auth"
+	"sluice/internal/syncbuf"
 )
 
 // The exit codes of the program (design §10), as its main gives them.
@@ -69,7 +68,7 @@ func command(t *testing.T, env map[string]string, args ...string) (code int, out
 // commandWith runs a command with something on its standard input.
 func commandWith(t *testing.T, env map[string]string, in string, args ...string) (code int, out, errOut string) {
 	t.Helper()
-	var o, e syncBuffer
+	var o, e syncbuf.Buffer
 	code = run(t.Context(), environment(env, strings.NewReader(in), &o, &e), args)
 	return code, o.String(), e.String()
 }
@@ -79,24 +78,6 @@ func environment(env map[string]string, in io.Reader, out, errOut io.Writer) Env
 		Lookup: func(name string) (string, bool) { v, ok := env[name]; return v, ok },
 		In:     in, Out: out, Err: errOut, UserAgent: "sluice test",
 	}
-}
-
-// syncBuffer is a bytes.Buffer for several goroutines.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }
 
 func newTestKey(t *testing.T) string {

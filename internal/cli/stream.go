@@ -47,7 +47,11 @@ TONBO_API_KEY, the account's key, and SLUICE_URL, the gateway's origin.
   sluice stream create orders --content-type application/json
   echo '{"n":1}' | sluice stream append orders -
   sluice stream read orders
-  sluice stream tail orders`
+  sluice stream tail orders
+
+NAME is a stream of the key's account. A key that is narrowed or reads only cannot ask
+where that is, and a public stream's reader has none: to append, read, tail and close
+a stream may be named ACCOUNT/NAME, or by its URL, as well.`
 	return g
 }
 
@@ -134,7 +138,7 @@ func (o *ownerCommand) createStream(ctx context.Context, env Environment, name s
 	defer stop()
 	answer, err := client.Do(ctx, apiclient.Call{Method: http.MethodPost, Path: base + "/streams", Body: body})
 	if err != nil {
-		return o.explain(unknownOutcome(err, "sluice stream show "+name))
+		return o.explain(unknownOutcome(err, "see 'sluice stream show "+name+"'"))
 	}
 	s, answer, err := settle(ctx, client, base+"/streams/"+name, answer, func(s streamShape) bool { return s.State != "creating" })
 	if err != nil {
@@ -149,11 +153,12 @@ func (o *ownerCommand) createStream(ctx context.Context, env Environment, name s
 	return showStream(env, s)
 }
 
-// unknownOutcome says how to find out what became of a change whose answer is lost.
+// unknownOutcome says what to do about a change whose answer is lost.
 func unknownOutcome(err error, look string) error {
 	var broken *apiclient.UnansweredError
-	if errors.As(err, &broken) {
-		return fmt.Errorf("%w; it may have been done all the same: see '%s'", err, look)
+	var refused *apiclient.Error
+	if errors.As(err, &broken) || errors.Is(err, errInterrupted) || errors.As(err, &refused) && refused.Code == "STORE_UNAVAILABLE" {
+		return fmt.Errorf("%w; it may have been done all the same: %s", err, look)
 	}
 	return err
 }

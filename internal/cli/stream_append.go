@@ -108,6 +108,9 @@ func (o *appendCommand) run(ctx context.Context, env Environment, args []string)
 		Progress: func(a apiclient.Appended) { bar.tell(a.Bytes) },
 	})
 	bar.end()
+	if errors.Is(err, apiclient.ErrNothing) {
+		return fmt.Errorf("%w in %s", err, map[bool]string{true: "standard input", false: file}[file == "-"])
+	}
 	if err != nil {
 		return o.failed(args[0], file, done, err)
 	}
@@ -117,15 +120,22 @@ func (o *appendCommand) run(ctx context.Context, env Environment, args []string)
 // failed says what is stored of an append that could not be finished, and how to go
 // on.
 func (o *appendCommand) failed(name, file string, done apiclient.Appended, err error) error {
-	if done.PieceSize == 0 || errors.Is(err, apiclient.ErrNothing) {
-		return o.explain(err) // nothing was begun
-	}
+	var gave *apiclient.GaveUpError
+	unsure := errors.As(err, &gave) || errors.Is(err, errInterrupted) // what was sent last may be stored
+	var refused *apiclient.Error
+	closed := errors.As(err, &refused) && refused.Code == "STREAM_CLOSED"
 	err = o.explain(err)
+	switch {
+	case done.Pieces == 0 && !unsure:
+		return fmt.Errorf("%w; nothing is stored", err)
+	case closed:
+		return fmt.Errorf("%w\nStored: %s, before it was closed", err, amount(done))
+	}
 	again := fmt.Sprintf("sluice stream append %s %s --producer-id %s --piece-size %d", name, file, o.producer, done.PieceSize)
 	if file == "-" {
 		again += " (with the same input)"
 	}
-	return fmt.Errorf("%w\nStored: %s. To go on, without storing anything twice:\n  %s", err, amount(done), again)
+	return fmt.Errorf("%w\nStored for sure: %s. To go on, without storing anything twice:\n  %s", err, amount(done), again)
 }
 
 func amount(a apiclient.Appended) string {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/internal/syncbuf"
 	"sluice/internal/ursulatest"
 )
 
@@ -18,7 +19,7 @@ import (
 func TestTailThroughFaults(t *testing.T) {
 	n := newNode(t)
 	n.create(t, "orders", "application/json")
-	var out, errOut syncBuffer
+	var out, errOut syncbuf.Buffer
 	done := make(chan int, 1)
 	go func() {
 		done <- run(t.Context(), environment(n.env, nil, &out, &errOut), []string{"stream", "tail", "acme/orders", "--offset", "-1"})
@@ -67,7 +68,7 @@ func TestTailStops(t *testing.T) {
 		n := newNode(t)
 		n.create(t, "orders", "application/json")
 		n.ask(t, http.MethodPost, "orders", "application/json", `{"n":1}`)
-		var out, errOut syncBuffer
+		var out, errOut syncbuf.Buffer
 		done := make(chan int, 1)
 		go func() {
 			done <- run(t.Context(), environment(n.env, nil, &out, &errOut), []string{"stream", "tail", "acme/orders", "--offset", "-1"})
@@ -88,7 +89,7 @@ func TestInterrupt(t *testing.T) {
 	n := newNode(t)
 	n.create(t, "orders", "application/json")
 	for args, wantCode := range map[string]int{"tail": exitDone, "append": exitFailed} {
-		var out, errOut syncBuffer
+		var out, errOut syncbuf.Buffer
 		done := make(chan int, 1)
 		in, typing, err := os.Pipe()
 		if err != nil {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"sluice/internal/syncbuf"
 )
 
 // openTerminal is a terminal and the other end of it, where somebody types and reads.
@@ -54,7 +56,7 @@ func atTerminal(t *testing.T, env map[string]string, typed string, args ...strin
 		t.Fatal(err)
 	}
 	_ = terminal.Close()
-	var out syncBuffer
+	var out syncbuf.Buffer
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
