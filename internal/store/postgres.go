@@ -46,7 +46,9 @@ func (s *Store) openPostgres(ctx context.Context, o Options) error {
 	// callTime, so that theirs succeed.
 	config.RuntimeParams["idle_in_transaction_session_timeout"] = "5s"
 	s.shared, s.listen = true, config.Copy()
-	db := stdlib.OpenDB(*config)
+	// A connection is tried before each use: of a server that was restarted or replaced
+	// none is left, and no call should be the one that finds out.
+	db := stdlib.OpenDB(*config, stdlib.OptionShouldPing(func(context.Context, stdlib.ShouldPingParams) bool { return true }))
 	db.SetMaxOpenConns(postgresConns)
 	db.SetMaxIdleConns(postgresIdle)
 	db.SetConnMaxIdleTime(connIdleTime)
