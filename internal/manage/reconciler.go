@@ -206,16 +206,16 @@ func (r *Reconciler) settle(ctx context.Context, s *store.Stream) {
 	}
 	var refused *refusedError
 	switch {
-	case err == nil, errors.Is(err, errSuperseded), errors.As(err, &refused):
-		r.forgetPause(s.ID)
-	case errors.Is(err, errUnanswered):
-		r.log(s).Debug("waiting for a late request", zap.Error(err))
 	case errors.Is(err, errLater):
 		pause := r.pauseOf(s.ID)
 		r.log(s).Debug("stream not settled yet", zap.Duration("again_in", pause), zap.Error(err))
 		if err := r.o.Store.Leave(ctx, s.ID, r.o.Now().Add(pause)); err != nil && !errors.Is(err, store.ErrNotFound) {
 			r.complain(ctx, "put a stream off", err)
 		}
+	case errors.Is(err, errUnanswered):
+		r.log(s).Debug("waiting for a late request", zap.Error(err))
+	case err == nil, errors.Is(err, errSuperseded), errors.As(err, &refused):
+		r.forgetPause(s.ID)
 	default:
 		r.complain(ctx, "settle a stream", err)
 	}
@@ -289,6 +289,14 @@ func (r *Reconciler) pauseOf(id string) time.Duration {
 	}
 	r.pauses[id] = pause
 	return pause
+}
+
+// tried reports whether a row is one that is tried again.
+func (r *Reconciler) tried(id string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, ok := r.pauses[id]
+	return ok
 }
 
 func (r *Reconciler) forgetPause(id string) {

@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
 	"sluice/internal/bubble"
 	"sluice/internal/store"
 	"sluice/internal/tenant"
@@ -468,6 +471,58 @@ func TestManyRowsThatFail(t *testing.T) {
 		}
 		if n := g.options.Reconciler.Trying(); n != 3*passLimit {
 			t.Errorf("%d are tried again, want %d", n, 3*passLimit)
+		}
+	})
+}
+
+// A stream that the operator's file comes to state while it is being made is made all the
+// same; what Ursula has of it is taken as it is, and one that it refuses is tried again for
+// as long as it is stated, with one line in the log. (One that the file states from the
+// beginning is the Keeper's.)
+func TestDeclaredStreams(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		log := &syncBuffer{}
+		refuse := atomic.Bool{}
+		refuse.Store(true)
+		g := newRig(t, func(r *ReconcilerOptions, _ *Options) {
+			r.Log = zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(log), zapcore.WarnLevel))
+			nodes := r.Nodes
+			r.Nodes = nodesFunc(func(req *http.Request) (*http.Response, error) {
+				if req.URL.Path == "/acme/s.refused" && refuse.Load() {
+					return answerBody(http.StatusBadRequest, "INVALID_HEADER"), nil
+				}
+				return nodes.Do(req)
+			})
+		})
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "/acme/s.other", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "text/plain")
+		closeAnswer(g.nodes.Do(req))
+		had := g.inUrsula("other")
+		content := store.Declaration{Accounts: []store.Account{{ID: testAccount, State: tenant.Active}}}
+		for _, name := range []tenant.StreamName{"fresh", "other", "refused"} {
+			stated := tenant.Stream{Account: testAccount, Name: name, ContentType: "application/json"}
+			content.Streams = append(content.Streams, stated)
+			if err := g.store.CreateStream(t.Context(), store.Stream{Stream: stated, ID: "str_" + string(name), BusyUntil: time.Now().Add(time.Minute)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := g.store.Declare(t.Context(), content); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Minute)
+		if !g.agree("fresh") || !g.agree("other") || g.inUrsula("other") != had {
+			t.Errorf("fresh %v, other %v (it had incarnation %s)", g.row("fresh"), g.row("other"), had)
+		}
+		if s := g.row("refused"); s == nil || s.State != store.Creating || strings.Count(log.String(), "refuses") != 1 {
+			t.Errorf("refused: %v, log %s", s, log)
+		}
+		refuse.Store(false)
+		time.Sleep(time.Minute)
+		if !g.agree("refused") {
+			t.Error("not made when it can be")
 		}
 	})
 }

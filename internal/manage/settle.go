@@ -95,7 +95,9 @@ func (r *Reconciler) adopt(ctx context.Context, s *store.Stream) error {
 func (r *Reconciler) undo(ctx context.Context, s *store.Stream, refused *refusedError) error {
 	if s.Declared {
 		// It goes on to be stated, so there is no end to it but in the file.
-		r.log(s).Warn("Ursula refuses to make a declared stream", zap.Int("status", refused.status))
+		if !r.tried(s.ID) {
+			r.log(s).Warn("Ursula refuses to make a declared stream; it is tried again", zap.Int("status", refused.status))
+		}
 		return fmt.Errorf("%w: %w", errLater, refused)
 	}
 	r.log(s).Warn("Ursula refuses to make the stream; it is not created", zap.Int("status", refused.status), zap.String("existing_type", refused.existing))
@@ -167,6 +169,9 @@ func (r *Reconciler) deleteUnowned(ctx context.Context, s *store.Stream) error {
 	head, err := r.askNode(ctx, http.MethodHead, s, nil)
 	if err != nil || head.gone() {
 		return errors.Join(errSuperseded, err)
+	}
+	if head.status != http.StatusOK {
+		return errors.Join(errSuperseded, unexpected(http.MethodHead, head))
 	}
 	a, err := r.askNode(ctx, http.MethodDelete, s, http.Header{incarnationHeader: {head.incarnation()}})
 	if err == nil && a.status != http.StatusNoContent && !a.gone() {
