@@ -142,7 +142,7 @@ func runDev(ctx context.Context, v devValues, public net.Listener, env environme
 	if err != nil {
 		return err
 	}
-	defer app.Close()
+	defer app.Close() //nolint:contextcheck // the last uses of keys are written after whatever ended it
 	wait, cancel := context.WithTimeout(ctx, devPatience)
 	defer cancel()
 	if err := app.keeper.Wait(wait); err != nil {

@@ -55,7 +55,7 @@ func serve(ctx context.Context, path string, env environment) error {
 	if err != nil {
 		return err
 	}
-	defer app.Close()
+	defer app.Close() //nolint:contextcheck // the last uses of keys are written after whatever ended it
 	log.Info("serving", zap.String("version", version()), zap.Stringer("admin", app.admin.Addr()), zap.Strings("listen", app.addresses()))
 	return app.serveUntilSignalled(ctx)
 }
