@@ -16,6 +16,7 @@ import (
 
 	"sluice/internal/bubble"
 	"sluice/internal/store"
+	"sluice/internal/syncbuf"
 	"sluice/internal/tenant"
 )
 
@@ -481,7 +482,7 @@ func TestManyRowsThatFail(t *testing.T) {
 // beginning is the Keeper's.)
 func TestDeclaredStreams(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		log := &syncBuffer{}
+		log := &syncbuf.Buffer{}
 		refuse := atomic.Bool{}
 		refuse.Store(true)
 		g := newRig(t, func(r *ReconcilerOptions, _ *Options) {
