@@ -41,4 +41,9 @@ fi
 if [[ -n ${SCHEMATHESIS_SEED:-} ]]; then
   arguments+=(--seed "$SCHEMATHESIS_SEED")
 fi
-exec "${SCHEMATHESIS:-schemathesis}" "${arguments[@]}"
+# It keeps what it found where it runs.
+program=$(command -v "${SCHEMATHESIS:-schemathesis}")
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cd "$scratch"
+"$program" "${arguments[@]}"
