@@ -19,6 +19,9 @@ type Options struct {
 	Origin     string           // issuer and audience of our own tokens; "" = there are none
 	Issuers    *Issuers         // whose tokens are taken besides; nil = nobody's
 	TokenCache int              // verified tokens remembered, about 1 KB each; 0 = DefaultTokenCache
+	// Used is told the id of a key of ours that was used, or whose token was; nil: nobody
+	// is. It must not block.
+	Used func(keyID string)
 }
 
 // Authenticator turns credentials into principals. Of its own it keeps only
@@ -28,6 +31,7 @@ type Authenticator struct {
 	now       func() time.Time
 	origin    string
 	issuers   *Issuers
+	used      func(keyID string)
 	tokens    *tokenCache
 	checks    chan struct{} // holds one for each signature that is being checked
 }
@@ -37,8 +41,11 @@ func New(o Options) *Authenticator {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Used == nil {
+		o.Used = func(string) {}
+	}
 	return &Authenticator{
-		directory: o.Directory, now: o.Now, origin: o.Origin, issuers: o.Issuers,
+		directory: o.Directory, now: o.Now, origin: o.Origin, issuers: o.Issuers, used: o.Used,
 		tokens: newTokenCache(o.TokenCache), checks: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 	}
 }
@@ -63,7 +70,11 @@ func (a *Authenticator) Authenticate(ctx context.Context, authorization []string
 		return nil, nil // anonymous is an answer, not a fault: the access rules decide on it
 	}
 	if !strings.HasPrefix(token, KeyPrefix) {
-		return a.byToken(ctx, token)
+		p, err := a.byToken(ctx, token)
+		if err == nil && p.Issuer == a.origin && rootOf(p, a.origin) == nil { // an API key began its chain
+			a.used(p.KeyID)
+		}
+		return p, err
 	}
 	key, err := a.byKey(ctx, token)
 	if err != nil {
@@ -72,6 +83,7 @@ func (a *Authenticator) Authenticate(ctx context.Context, authorization []string
 	if err := a.usable(key); err != nil {
 		return nil, err
 	}
+	a.used(key.ID)
 	return keyPrincipal(key), nil
 }
 

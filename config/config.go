@@ -123,7 +123,7 @@ type Store struct {
 	// How long keys, accounts and streams that are known go on being taken while the
 	// store is out of reach. So long may a revocation elsewhere go unheard. 0 refuses
 	// at once.
-	StaleFor time.Duration `yaml:"stale_for" default:"15m" eg:"15m" min:"0s" max:"24h"`
+	StaleFor time.Duration `yaml:"stale_for" default:"15m" eg:"15m" min:"0s" max:"24h" restart:"true"`
 }
 
 // Configured reports whether there is a store.

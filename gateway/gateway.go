@@ -49,6 +49,8 @@ type Options struct {
 	Exchanger          *auth.Exchanger
 	Exchanges          ratelimit.Limiter
 	ExchangesPerSecond int
+	// Management is the API under /v1; nil: there is none.
+	Management Management
 	// Failures counts bad credentials by client address: FailedPerMinute are
 	// answered 401, from then on one a second (or their 60th part, if more). 0
 	// counts none.

@@ -216,7 +216,9 @@ func (o *openTails) lookOnce(t *openTail) {
 	ctx, cancel := context.WithTimeout(context.Background(), lookAgain)
 	defer cancel()
 	p, err := o.check(ctx, t)
-	if err == nil || unsure(err) {
+	// A tail of which it cannot be told whether it is allowed goes on, but not for longer
+	// than what was known of it may be used (store.stale_for).
+	if err == nil || unsure(err) && !errors.Is(err, tenant.ErrStale) {
 		err = o.goOn(t, p, err)
 	}
 	if err != nil {

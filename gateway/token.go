@@ -41,6 +41,8 @@ func (c *chain) own(next handler) handler {
 				return err
 			}
 			return answerJSON(s, w, r, text)
+		case Manage:
+			return c.manage(s, w, r)
 		default:
 			return next(s, w, r)
 		}

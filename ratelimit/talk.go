@@ -183,9 +183,9 @@ func (t *talker) introduce(ctx context.Context, s *session) error {
 }
 
 // replicas notes how many replicas live. A Redis that came back without its data does
-// not know of the others yet: they come back within two signs of life.
+// not know of the others yet: they find that out with their next sign of life.
 func (t *talker) replicas(live int) {
-	if live < t.r.Replicas() && time.Since(t.joined) < t.r.o.deadAfter/2 {
+	if live < t.r.Replicas() && time.Since(t.joined) < t.r.o.beatEvery*3/2 {
 		return
 	}
 	t.r.setReplicas(live)

@@ -25,6 +25,7 @@ import (
 	"sluice/internal/manage"
 	"sluice/internal/store/memory"
 	"sluice/internal/telemetry"
+	"sluice/internal/tenant"
 	"sluice/ratelimit"
 )
 
@@ -60,7 +61,10 @@ type App struct {
 	admin         net.Listener
 	draining      chan struct{}
 	cluster       atomic.Pointer[string] // the id of the cluster that was identified last
-	directory     *memory.Directory
+	directory     tenant.Directory
+	declared      *memory.Directory // the same; nil where there is a store
+	stored        *stored           // nil where there is none
+	streams       []tenant.Stream   // declared
 	issuers       *auth.Issuers
 	authenticator *auth.Authenticator
 	exchanges     *ratelimit.Memory // of tokens, by key
@@ -89,6 +93,11 @@ func newApp(o appOptions) (*App, error) {
 	if a.metrics, err = telemetry.NewMetrics(a.registry); err != nil {
 		return nil, err
 	}
+	level, err := telemetry.ParseLevel(o.Config.Log.Level)
+	if err != nil {
+		return nil, err
+	}
+	a.level.SetLevel(level) // before any part speaks
 	a.metrics.Loaded(time.Now())
 	a.warn(o.Config)
 	if err = a.newLimits(o.Config); err != nil {
@@ -121,6 +130,7 @@ func (a *App) gauges(lost func() int64) error {
 			return float64(a.budget.Used())
 		}),
 		a.credentialGauges(),
+		a.storeGauges(),
 		telemetry.CounterFunc(a.registry, "sluice_connections_refused_total", func() float64 { return float64(a.connections.Refused()) }),
 		telemetry.GaugeFunc(a.registry, "sluice_client_addresses", func() float64 { return float64(a.connections.Addresses()) }),
 		telemetry.GaugeFunc(a.registry, "sluice_ready", func() float64 {
@@ -135,7 +145,7 @@ func (a *App) gauges(lost func() int64) error {
 // apply builds a chain of c and puts it in force. Whatever can fail is done
 // before anything is changed, so that no half of a configuration is ever live.
 func (a *App) apply(c *config.Config) error {
-	put, err := a.declare(c)
+	content, put, err := a.declare(c)
 	if err != nil {
 		return err
 	}
@@ -143,13 +153,14 @@ func (a *App) apply(c *config.Config) error {
 	if err != nil {
 		return err
 	}
+	// The one that may fail for reasons outside the file goes first.
+	if err := put(); err != nil {
+		return err
+	}
 	if err := a.pool.SetNodes(c.Ursula.Nodes, c.Ursula.GroupCount); err != nil {
 		return err
 	}
 	if err := a.issuers.Set(issuersOf(c)); err != nil {
-		return err
-	}
-	if err := put(); err != nil {
 		return err
 	}
 	// From here on nothing fails.
@@ -168,6 +179,7 @@ func (a *App) apply(c *config.Config) error {
 	} else {
 		a.gateway.Store(gateway.New(options))
 	}
+	a.streams = content.Streams
 	a.recheck()
 	a.config = c
 	return nil
@@ -175,7 +187,12 @@ func (a *App) apply(c *config.Config) error {
 
 // chainOptions are what a chain of c is built of.
 func (a *App) chainOptions(c *config.Config) gateway.Options {
+	var management gateway.Management
+	if a.stored != nil {
+		management = manage.NewOwner(a.manageOptions(c))
+	}
 	return gateway.Options{
+		Management:    management,
 		Directory:     a.directory,
 		Authenticator: a.authenticator,
 		Origin:        a.started.Origin,
@@ -205,7 +222,7 @@ func (a *App) chainOptions(c *config.Config) gateway.Options {
 // recheck has the keeper look again whether all declared streams exist.
 func (a *App) recheck() {
 	if a.directory != nil {
-		a.keeper.Keep(a.directory.Streams())
+		a.keeper.Keep(a.streams)
 	}
 }
 
@@ -266,6 +283,11 @@ func (a *App) missing() map[string]string {
 	case err != nil:
 		missing["nodes"] = err.Error()
 	}
+	if a.stored != nil {
+		if err := a.stored.replica.Ready(); err != nil {
+			missing["store"] = "not read yet"
+		}
+	}
 	if n := a.keeper.Pending(); n > 0 {
 		missing["declared_streams"] = fmt.Sprintf("%d not looked at yet", n)
 	}
@@ -310,6 +332,8 @@ func (a *App) Serve(ctx, cut context.Context) error {
 		Missing: a.missing,
 		Reload:  a.Reload,
 		Metrics: promhttp.HandlerFor(a.registry, promhttp.HandlerOpts{}),
+
+		Management: a.operatorAPI(),
 	}), errorLog)
 	var group errgroup.Group
 	failed, fail := context.WithCancel(ctx)
@@ -368,6 +392,9 @@ func (a *App) Close() {
 	}
 	if a.issuers != nil {
 		a.issuers.Close()
+	}
+	if a.stored != nil {
+		a.stored.close(a.log)
 	}
 	if a.shared != nil {
 		a.shared.Close() // gives back what this replica held

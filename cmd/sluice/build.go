@@ -8,6 +8,7 @@ import (
 	"sluice/auth"
 	"sluice/config"
 	"sluice/internal/secret"
+	"sluice/internal/store"
 	"sluice/internal/store/memory"
 	"sluice/internal/tenant"
 	"sluice/ratelimit"
@@ -27,6 +28,7 @@ func grammar() config.Grammar {
 		StreamSet: func(patterns []string) error { _, err := tenant.ParseStreamSet(patterns); return err },
 		Digest:    checkDigest,
 		Redis:     func(r config.Redis) error { return serversOf(r).Validate() },
+		Store:     func(s config.Store) error { return store.CheckURL(s.URL.Reveal()) },
 		IssuerURL: func(url string) error { return checkIssuer(url, "") },
 		JWKSURL:   func(url string) error { return checkIssuer("https://issuer.example", url) },
 		SigningKey: func(text secret.Secret) (string, error) {

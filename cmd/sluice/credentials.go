@@ -17,30 +17,50 @@ import (
 
 // declare reads what the file declares and changes nothing yet, but for the first
 // time, when there is nothing to change; put puts it in force. Its error is that of
-// the randomness.
-func (a *App) declare(c *config.Config) (put func() error, err error) {
-	content, err := declared(c)
-	if err != nil {
-		return nil, err
-	}
-	if a.directory == nil {
-		return func() error { return nil }, a.credentials(c, content)
+// the randomness or of the store.
+func (a *App) declare(c *config.Config) (content memory.Content, put func() error, err error) {
+	if content, err = declared(c); err != nil {
+		return content, nil, err
 	}
 	p, err := memory.Prepare(content)
-	return func() error { return a.directory.Put(p) }, err
+	switch {
+	case err != nil:
+		return content, nil, err
+	case a.directory == nil:
+		return content, func() error { return nil }, a.credentials(c, content)
+	case a.stored != nil:
+		return content, func() error {
+			if err := a.stored.declare(c); err != nil {
+				return err
+			}
+			a.stored.replica.SetDefaults(limitsOf(c.Limits.Default))
+			return nil
+		}, nil
+	default:
+		return content, func() error { return a.declared.Put(p) }, nil
+	}
 }
 
 // credentials builds what tells who somebody is.
 func (a *App) credentials(c *config.Config, content memory.Content) (err error) {
-	if a.directory, err = memory.Open(memory.Options{Content: content, Now: time.Now, Random: rand.Reader}); err != nil {
-		return err
+	var used func(keyID string)
+	if c.Store.Configured() {
+		if err := a.openStore(c); err != nil {
+			return err
+		}
+		a.directory, used = a.stored.replica, a.stored.replica.Used
+	} else {
+		if a.declared, err = memory.Open(memory.Options{Content: content, Now: time.Now, Random: rand.Reader}); err != nil {
+			return err
+		}
+		a.directory = a.declared
 	}
 	a.issuers = auth.NewIssuers(auth.IssuersOptions{
 		Origin: c.Origin, Now: time.Now,
 		Changed: a.issuerChanged,
 		Failed:  a.issuerFailed,
 	})
-	a.authenticator = auth.New(auth.Options{Directory: a.directory, Now: time.Now, Origin: c.Origin, Issuers: a.issuers})
+	a.authenticator = auth.New(auth.Options{Directory: a.directory, Now: time.Now, Origin: c.Origin, Issuers: a.issuers, Used: used})
 	a.exchanges = ratelimit.NewMemory(ratelimit.MemoryOptions{Now: time.Now})
 	a.failures = ratelimit.NewMemory(ratelimit.MemoryOptions{Now: time.Now})
 	return nil
@@ -93,8 +113,12 @@ func count[T any](list []T, has func(T) bool) (n int) {
 // by another.
 const rotateEvery = time.Hour
 
-// rotateKeys replaces signing keys that live in memory, in time, until ctx ends.
+// rotateKeys replaces signing keys that live in memory, in time, until ctx ends. Those of
+// a store are replaced by the replica that is due.
 func (a *App) rotateKeys(ctx context.Context) error {
+	if a.declared == nil {
+		return nil
+	}
 	tick := time.NewTicker(rotateEvery)
 	defer tick.Stop()
 	for {
@@ -102,7 +126,7 @@ func (a *App) rotateKeys(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			if err := a.directory.RotateSigningKeys(); err != nil {
+			if err := a.declared.RotateSigningKeys(); err != nil {
 				a.log.Error("the signing key could not be followed by another one", zap.Error(err))
 			}
 		}

@@ -7,6 +7,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"text/template"
@@ -32,7 +34,7 @@ type devOptions struct {
 
 // devValues fill in the template: the configuration and what is printed.
 type devValues struct {
-	Origin, Account, Key, Digest, Node, Listen, Admin, Level, StandIn, Open string
+	Origin, Account, Key, Digest, Node, Listen, Admin, Level, StandIn, Open, Store string
 }
 
 // devPatience bounds the wait for the node and the streams at the start.
@@ -45,7 +47,8 @@ func newDev(env environment) *cobra.Command {
 		Short: "Run the whole thing in one process, with nothing to install",
 		Long: `Run the gateway in front of a stand-in for Ursula that keeps everything in
 memory, with an account, a key, a private and a public stream, and print a
-quickstart ready to paste. For trying things out: nothing is kept.`,
+quickstart ready to paste. Accounts, streams and keys can be managed, in a store that
+ends with it. For trying things out: nothing is kept.`,
 		Example: "  sluice dev\n  sluice dev --ursula http://127.0.0.1:4437",
 		Args:    noArguments,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return dev(cmd.Context(), o, env) },
@@ -87,6 +90,12 @@ func dev(ctx context.Context, o devOptions, env environment) error {
 		return err
 	}
 	v.Key, v.Digest = key.Reveal(), tenant.DigestOf(key.Reveal()).String()
+	folder, err := os.MkdirTemp("", "sluice-dev-")
+	if err != nil {
+		return fmt.Errorf("a folder for the store: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(folder) }()
+	v.Store = filepath.Join(folder, "store.db")
 	return runDev(ctx, v, public, env)
 }
 

@@ -19,6 +19,7 @@ type limits interface {
 	OpenTails() int
 	OpenUploads() int
 	Subjects() int
+	TailsOf(s ratelimit.Subject) int
 }
 
 // newLimits makes the limits that the file asks for. A Redis that does not answer

@@ -10,6 +10,7 @@ import (
 
 	"sluice/config"
 	"sluice/gateway/upstream"
+	"sluice/internal/store"
 	"sluice/ratelimit"
 )
 
@@ -25,7 +26,7 @@ const (
 func unreached(ctx context.Context, c *config.Config) []string {
 	ctx, cancel := context.WithTimeout(ctx, reachTime)
 	defer cancel()
-	said := make([]string, len(c.Ursula.Nodes)+1)
+	said := make([]string, len(c.Ursula.Nodes)+2)
 	var all errgroup.Group
 	if c.Redis.Configured() {
 		all.Go(func() error {
@@ -35,10 +36,18 @@ func unreached(ctx context.Context, c *config.Config) []string {
 			return nil
 		})
 	}
+	if c.Store.Configured() {
+		all.Go(func() error {
+			if err := store.Ping(ctx, c.Store.URL.Reveal()); err != nil {
+				said[1] = fmt.Sprintf("store: %v; serve waits for it, and ends without it", err)
+			}
+			return nil
+		})
+	}
 	for i, node := range c.Ursula.Nodes {
 		all.Go(func() error {
 			if err := reachNode(ctx, node); err != nil {
-				said[i+1] = fmt.Sprintf("ursula.nodes[%d]: %s: %v", i, node, err)
+				said[i+2] = fmt.Sprintf("ursula.nodes[%d]: %s: %v", i, node, err)
 			}
 			return nil
 		})

@@ -71,7 +71,7 @@ func (a *App) addresses() []string {
 // serveUntilSignalled serves until ctx ends or the process is told to stop.
 func (a *App) serveUntilSignalled(ctx context.Context) error {
 	// A log whose reader is gone must not end the process.
-	signal.Ignore(syscall.SIGPIPE)
+	signal.Ignore(syscall.SIGPIPE, syscall.SIGXFSZ) // a full pipe or disk is an error of the write
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)

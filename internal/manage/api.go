@@ -108,7 +108,7 @@ type handler func(c *call) (reply, error)
 
 // ServeHTTP answers a request; refusals too.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if err := a.Serve(w, r); err != nil {
+	if err := a.Serve(w, r); err != nil { //nolint:contextcheck // the context is the request's
 		ref := refusal.From(err)
 		if ref.Status() >= http.StatusInternalServerError {
 			a.o.Log.Warn("management API", zap.String("request_id", w.Header().Get(requestIDHeader)), zap.Error(err))

@@ -29,7 +29,7 @@ func remove() wish { return wish{http.MethodDelete, "/v1/streams/events", "", fa
 func (g *rig) play(script []wish, i *injector) (exists *bool) {
 	for _, w := range script {
 		exists = nil
-		for range 60 {
+		for range 120 {
 			got := g.own(w.method, w.target, w.body)
 			if i.ended() {
 				return nil
@@ -73,12 +73,13 @@ func (g *rig) process(holder string, i *injector) *rig {
 	r, o := g.parts()
 	spoilt := faultyStore{g.store, i}
 	r.Store, r.Nodes, r.Holder, o.Streams = spoilt, faultyNodes{g.nodes, i}, holder, spoilt
+	r.Poll = 10 * time.Second // looks are what these tests spend their time on
 	o.Reconciler = NewReconciler(r)
 	p.options, p.owner, p.operator = o, NewOwner(o), NewOperator(o)
 	return &p
 }
 
-// settled is longer than anything takes: a lease, a late request, and pauses.
+// settled is longer than anything takes: a lease, late requests, looks, and pauses.
 const settled = 3 * time.Minute
 
 // soak reports whether the long trials are to be done in full.

@@ -49,12 +49,12 @@ func (g *rig) pages(a *API, target, list, id string, limit int) []string {
 // page is full to the brim.
 func TestLists(t *testing.T) {
 	g := newRig(t)
-	var names, keys, accounts []string
-	for _, name := range []string{"a", "a.b", "B", "b", "c~", "c", "d-", "x1", "x2"} {
+	names := []string{"a", "a.b", "B", "b", "c~", "c", "d-", "x1", "x2"}
+	keys, accounts := make([]string, 0, 32), make([]string, 0, 8)
+	for _, name := range names {
 		if got := g.own(http.MethodPost, "/v1/streams", `{"name":"`+name+`","content_type":"a/b"}`); got.status != http.StatusCreated {
 			t.Fatalf("%d %s", got.status, got.body)
 		}
-		names = append(names, name)
 		keys = append(keys, g.own(http.MethodPost, "/v1/api-keys", `{"name":"`+name+`"}`).text("id"))
 	}
 	for i := range 6 {

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"sluice/internal/store"
+	"sluice/internal/tenant"
 	"sluice/internal/ursulatest/realursula"
 )
 
@@ -14,12 +16,12 @@ import (
 type oneNode struct{ url string }
 
 func (n oneNode) Do(r *http.Request) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(r.Context(), r.Method, n.url+r.URL.Path, r.Body)
+	req, err := http.NewRequestWithContext(r.Context(), r.Method, n.url+r.URL.Path, r.Body) //nolint:gosec // to the test's own node
 	if err != nil {
 		return nil, err
 	}
 	req.Header = r.Header
-	return http.DefaultClient.Do(req)
+	return http.DefaultClient.Do(req) //nolint:gosec // to the test's own node
 }
 
 // What the steps between store and node rest on, as the real node does it: a create and a
@@ -29,7 +31,7 @@ func (n oneNode) Do(r *http.Request) (*http.Response, error) {
 func TestRealNodeKeepsToTheIncarnation(t *testing.T) {
 	t.Parallel()
 	n := oneNode{realursula.Start(t).URL}
-	ask := func(method, name string, header ...string) *http.Response {
+	ask := func(method, name string, header ...string) (int, http.Header) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		req, err := http.NewRequestWithContext(ctx, method, "/acme/s."+name, nil)
@@ -44,35 +46,35 @@ func TestRealNodeKeepsToTheIncarnation(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = res.Body.Close()
-		return res
+		return res.StatusCode, res.Header
 	}
-	want := func(what string, res *http.Response, status int) string {
+	want := func(what string, status int, method, name string, header ...string) string {
 		t.Helper()
-		if res.StatusCode != status {
-			t.Fatalf("%s: %d, want %d", what, res.StatusCode, status)
+		got, h := ask(method, name, header...)
+		if got != status {
+			t.Fatalf("%s: %d, want %d", what, got, status)
 		}
-		return res.Header.Get(incarnationHeader)
+		return h.Get(incarnationHeader)
 	}
 	const json, kind = "application/json", "Content-Type"
-	first := want("create", ask("PUT", "a", kind, json), 201)
-	if again := want("create again", ask("PUT", "a", kind, json), 200); again != first || first == "" {
+	first := want("create", 201, "PUT", "a", kind, json)
+	if again := want("create again", 200, "PUT", "a", kind, json); again != first || first == "" {
 		t.Errorf("incarnation %q, and again %q", first, again)
 	}
-	res := ask("HEAD", "a")
-	if head := want("look", res, 200); head != first || !strings.HasPrefix(res.Header.Get(kind), json) {
-		t.Errorf("HEAD says incarnation %q and type %q", head, res.Header.Get(kind))
+	if status, h := ask("HEAD", "a"); status != 200 || h.Get(incarnationHeader) != first || !strings.HasPrefix(h.Get(kind), json) {
+		t.Errorf("HEAD says %d %v", status, h)
 	}
-	want("create with another type", ask("PUT", "a", kind, "text/plain"), 409)
-	want("delete another incarnation", ask("DELETE", "a", incarnationHeader, "1"), 412)
-	want("delete", ask("DELETE", "a", incarnationHeader, first), 204)
-	want("delete again", ask("DELETE", "a", incarnationHeader, first), 404)
-	want("look at what is gone", ask("HEAD", "a"), 404)
-	second := want("create anew", ask("PUT", "a", kind, json), 201)
+	want("create with another type", 409, "PUT", "a", kind, "text/plain")
+	want("delete another incarnation", 412, "DELETE", "a", incarnationHeader, "1")
+	want("delete", 204, "DELETE", "a", incarnationHeader, first)
+	want("delete again", 404, "DELETE", "a", incarnationHeader, first)
+	want("look at what is gone", 404, "HEAD", "a")
+	second := want("create anew", 201, "PUT", "a", kind, json)
 	if second == first {
 		t.Fatal("a stream has the incarnation of the one before")
 	}
-	want("late delete of the one before", ask("DELETE", "a", incarnationHeader, first), 412)
-	want("look at the second", ask("HEAD", "a"), 200)
+	want("late delete of the one before", 412, "DELETE", "a", incarnationHeader, first)
+	want("look at the second", 200, "HEAD", "a")
 }
 
 // The storage takes every form of content type that the API does.
@@ -113,5 +115,77 @@ func TestRealNodeTakesContentTypes(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = res.Body.Close()
+	}
+}
+
+// The API on the real node: what it says of a stream is what the node has, a deleted one
+// takes its data with it, and what a process left halfway is finished.
+func TestManageTheRealNode(t *testing.T) {
+	t.Parallel()
+	node := oneNode{realursula.Start(t).URL}
+	g := newRig(t, func(r *ReconcilerOptions, _ *Options) {
+		r.Nodes, r.Poll, r.Late = node, 20*time.Millisecond, 200*time.Millisecond
+	})
+	ask := func(method, name, body string) (int, http.Header) {
+		req, err := http.NewRequestWithContext(t.Context(), method, "/acme/s."+name, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		res, err := node.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		return res.StatusCode, res.Header
+	}
+	await := func(what string, done func() bool) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for !done() {
+			select {
+			case <-ctx.Done():
+				t.Fatalf("%s: not in 20 s", what)
+			case <-tick.C:
+			}
+		}
+	}
+	for range 2 {
+		got := g.create()
+		if got.text("state") != "active" {
+			t.Fatalf("create: %d %s", got.status, got.body)
+		}
+		status, h := ask(http.MethodHead, "events", "")
+		if status != 200 || h.Get(incarnationHeader) != got.text("incarnation") || h.Get("Stream-Next-Offset") != "00000000000000000000" {
+			t.Errorf("the node has %d %v, the API says %s", status, h, got.body)
+		}
+		if status, _ := ask(http.MethodPost, "events", `{"a":1}`); status != http.StatusNoContent {
+			t.Errorf("append: %d", status)
+		}
+		if got := g.own(http.MethodDelete, "/v1/streams/events", ""); got.status != http.StatusAccepted {
+			t.Errorf("delete: %d %s", got.status, got.body)
+		}
+		await("delete", func() bool { return g.own(http.MethodGet, "/v1/streams/events", "").status == http.StatusNotFound })
+		if status, _ := ask(http.MethodHead, "events", ""); status != http.StatusNotFound {
+			t.Errorf("the node still has it: %d", status)
+		}
+	}
+	// A process died after its create had reached the node, and one before.
+	if status, _ := ask(http.MethodPut, "made", ""); status != http.StatusCreated {
+		t.Fatalf("create at the node: %d", status)
+	}
+	for _, name := range []string{"made", "not-made"} {
+		if err := g.store.CreateStream(t.Context(), store.Stream{
+			Stream: tenant.Stream{Account: testAccount, Name: tenant.StreamName(name), ContentType: "application/json"}, ID: "str_" + name,
+		}); err != nil {
+			t.Fatal(err)
+		}
+		await(name, func() bool { return g.row(name).State == store.Live })
+		if status, h := ask(http.MethodHead, name, ""); status != 200 || h.Get(incarnationHeader) != g.row(name).Incarnation {
+			t.Errorf("%s: %d %v, row %v", name, status, h, g.row(name))
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,11 +33,19 @@ func (g *rig) between(r *ReconcilerOptions, f func(req *http.Request, next func(
 func spoiltRig(t *testing.T, f func(g *rig, req *http.Request, next func() (*http.Response, error)) (*http.Response, error)) *rig {
 	var g *rig
 	g = newRig(t, func(r *ReconcilerOptions, _ *Options) {
+		r.Poll = 2 * time.Second
 		g.between(r, func(req *http.Request, next func() (*http.Response, error)) (*http.Response, error) {
 			return f(g, req, next)
 		})
 	})
 	return g
+}
+
+// closeAnswer is for an answer that nobody reads.
+func closeAnswer(res *http.Response, err error) {
+	if err == nil {
+		_ = res.Body.Close()
+	}
 }
 
 func answer(status int, header ...string) *http.Response {
@@ -53,8 +62,8 @@ func answerBody(status int, code string) *http.Response {
 	return res
 }
 
-func (g *rig) create(t *testing.T) answered {
-	t.Helper()
+func (g *rig) create() answered {
+	g.tb.Helper()
 	return g.own(http.MethodPost, "/v1/streams", events)
 }
 
@@ -76,7 +85,7 @@ func TestBusyBeforeEachCreate(t *testing.T) {
 			}
 			return next()
 		})
-		if got := g.create(t); got.text("state") != "creating" {
+		if got := g.create(); got.text("state") != "creating" {
 			t.Errorf("%d %s", got.status, got.body)
 		}
 		time.Sleep(10 * time.Minute)
@@ -91,29 +100,34 @@ func TestBusyBeforeEachCreate(t *testing.T) {
 func TestFrozenNode(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		wakes := time.Now().Add(40 * time.Second)
+		var mu sync.Mutex
 		var create func() (*http.Response, error)
 		g := spoiltRig(t, func(_ *rig, req *http.Request, next func() (*http.Response, error)) (*http.Response, error) {
 			if time.Now().After(wakes) {
-				if create != nil {
-					held := create
-					create = nil
+				mu.Lock()
+				held := create
+				create = nil
+				mu.Unlock()
+				if held != nil {
 					go func() {
 						time.Sleep(time.Second)
-						_, _ = held()
+						closeAnswer(held())
 					}()
 				}
 				return next()
 			}
 			if req.Method == http.MethodPut {
 				*req = *req.WithContext(context.WithoutCancel(req.Context()))
+				mu.Lock()
 				create = next
+				mu.Unlock()
 				time.Sleep(5 * time.Second)
 				return nil, context.DeadlineExceeded
 			}
 			<-req.Context().Done()
 			return nil, req.Context().Err()
 		})
-		if got := g.create(t); got.text("state") != "creating" {
+		if got := g.create(); got.text("state") != "creating" {
 			t.Errorf("create: %d %s", got.status, got.body)
 		}
 		if got := g.own(http.MethodDelete, "/v1/streams/events", ""); got.status != http.StatusAccepted {
@@ -132,7 +146,7 @@ func TestStoppedWorker(t *testing.T) {
 	for name, meanwhile := range map[string]func(g *rig) bool{
 		"name free": func(*rig) bool { return false },
 		"name another's": func(g *rig) bool {
-			if got := g.create(g.tb.(*testing.T)); got.text("state") != "active" {
+			if got := g.create(); got.text("state") != "active" {
 				g.tb.Errorf("create meanwhile: %d %s", got.status, got.body)
 			}
 			return true
@@ -161,7 +175,7 @@ func TestStoppedWorker(t *testing.T) {
 						return next()
 					})
 					answeredTo := make(chan answered, 1)
-					go func() { answeredTo <- g.create(t) }()
+					go func() { answeredTo <- g.create() }()
 					time.Sleep(time.Minute)
 					g.own(http.MethodDelete, "/v1/streams/events", "")
 					time.Sleep(settled)
@@ -204,13 +218,9 @@ func TestNameThatUrsulaHas(t *testing.T) {
 				if tt.closed {
 					req.Header.Set("Stream-Closed", "true")
 				}
-				res, err := g.nodes.Do(req)
-				if err != nil {
-					t.Fatal(err)
-				}
-				_ = res.Body.Close()
+				closeAnswer(g.nodes.Do(req))
 				had := g.inUrsula("events")
-				got := g.create(t)
+				got := g.create()
 				if got.status != tt.status || got.refused() != tt.refused {
 					t.Errorf("%d %s", got.status, got.body)
 				}
@@ -237,9 +247,7 @@ func TestAnothersStreamStays(t *testing.T) {
 				t.Fatal(err)
 			}
 			req.Header.Set("Content-Type", "text/plain")
-			if _, err := g.nodes.Do(req); err != nil {
-				t.Fatal(err)
-			}
+			closeAnswer(g.nodes.Do(req))
 			had := g.inUrsula("events")
 			if err := g.store.CreateStream(t.Context(), store.Stream{
 				Stream: tenant.Stream{Account: testAccount, Name: "events", ContentType: "application/json"}, ID: "str_1",
@@ -268,28 +276,28 @@ func TestNodesThatDoNot(t *testing.T) {
 		within  time.Duration // of the node being well again; 0 = never
 	}{
 		{"refuses the type", func(*http.Request) (*http.Response, error) { return answerBody(400, "INVALID_HEADER"), nil }, 400, "INVALID_REQUEST content_type", 0},
-		{"has no leader", func(*http.Request) (*http.Response, error) { return answerBody(503, "NO_LEADER"), nil }, 201, "", 16 * time.Second},
-		{"takes too many", func(*http.Request) (*http.Response, error) { return answer(429), nil }, 201, "", 16 * time.Second},
-		{"takes no connection", func(*http.Request) (*http.Response, error) { return nil, fmt.Errorf("x: %w", ErrNotApplied) }, 201, "", 16 * time.Second},
-		{"breaks off", func(*http.Request) (*http.Response, error) { return nil, errors.New("broken") }, 201, "", 16 * time.Second},
-		{"does not know", func(*http.Request) (*http.Response, error) { return answerBody(503, "OUTCOME_UNKNOWN"), nil }, 201, "", 16 * time.Second},
+		{"has no leader", func(*http.Request) (*http.Response, error) { return answerBody(503, "NO_LEADER"), nil }, 201, "", 18 * time.Second},
+		{"takes too many", func(*http.Request) (*http.Response, error) { return answer(429), nil }, 201, "", 18 * time.Second},
+		{"takes no connection", func(*http.Request) (*http.Response, error) { return nil, fmt.Errorf("x: %w", ErrNotApplied) }, 201, "", 18 * time.Second},
+		{"breaks off", func(*http.Request) (*http.Response, error) { return nil, errors.New("broken") }, 201, "", 18 * time.Second},
+		{"does not know", func(*http.Request) (*http.Response, error) { return answerBody(503, "OUTCOME_UNKNOWN"), nil }, 201, "", 18 * time.Second},
 		{"says nothing", func(req *http.Request) (*http.Response, error) {
 			<-req.Context().Done()
 			return nil, req.Context().Err()
-		}, 201, "", 16 * time.Second},
-		{"says it was made, not which", func(*http.Request) (*http.Response, error) { return answer(201), nil }, 201, "", 16 * time.Second},
+		}, 201, "", 18 * time.Second},
+		{"says it was made, not which", func(*http.Request) (*http.Response, error) { return answer(201), nil }, 201, "", 18 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				ill := true
+				var well atomic.Bool
 				g := spoiltRig(t, func(_ *rig, req *http.Request, next func() (*http.Response, error)) (*http.Response, error) {
-					if ill {
-						return tt.answer(req)
+					if well.Load() {
+						return next()
 					}
-					return next()
+					return tt.answer(req)
 				})
 				began := time.Now()
-				got := g.create(t)
+				got := g.create()
 				if got.status != tt.status || got.refused() != tt.refused || (tt.status == 201 && got.text("state") != "creating") {
 					t.Errorf("%d %s", got.status, got.body)
 				}
@@ -297,7 +305,7 @@ func TestNodesThatDoNot(t *testing.T) {
 					t.Errorf("the answer took %s", took)
 				}
 				time.Sleep(2 * time.Minute)
-				ill = false
+				well.Store(true)
 				time.Sleep(tt.within)
 				bubble.Wait()
 				if exists := g.agree("events"); exists != (tt.status == 201) {
@@ -318,7 +326,7 @@ func TestShortOutage(t *testing.T) {
 			}
 			return next()
 		})
-		if got := g.create(t); got.text("state") != "creating" {
+		if got := g.create(); got.text("state") != "creating" {
 			t.Errorf("%d %s", got.status, got.body)
 		}
 		time.Sleep(time.Until(well.Add(3 * time.Second)))

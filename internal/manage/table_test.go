@@ -354,18 +354,18 @@ func (slowBody) Read([]byte) (int, error) { return 0, os.ErrDeadlineExceeded }
 // calls are one good call of each operation; those that take a body are told by it.
 func calls(operator bool) []row {
 	p := "/v1"
-	var list []row
+	list := make([]row, 0, 16)
 	if operator {
 		p = "/v1/accounts/acme"
-		list = []row{
+		list = append(list, []row{
 			{"", "GET", "/v1/accounts", "", 200, ""},
 			{"", "POST", "/v1/accounts", `{"id":"fresh"}`, 201, ""},
 			{"", "GET", p, "", 200, ""},
 			{"", "PATCH", p, `{"state":"active"}`, 200, ""},
 			{"", "DELETE", p, "", 204, ""},
-		}
+		}...)
 	} else {
-		list = []row{{"", "GET", "/v1/account", "", 200, ""}}
+		list = append(list, row{"", "GET", "/v1/account", "", 200, ""})
 	}
 	return append(list,
 		row{"", "GET", p + "/streams", "", 200, ""},
@@ -395,13 +395,13 @@ func everything(t *testing.T) {
 		ours := errors.New("a fault of ours")
 		broken.Streams, broken.Keys, broken.Accounts = brokenStore{err: ours}, brokenStore{err: ours}, brokenStore{err: ours}
 		for _, operator := range []bool{false, true} {
-			make := map[bool]func(Options) *API{false: NewOwner, true: NewOperator}[operator]
+			build := map[bool]func(Options) *API{false: NewOwner, true: NewOperator}[operator]
 			for _, r := range calls(operator) {
 				try := func(a *API, key, method, target, body string, status int, refused string) {
 					t.Helper()
 					g.play1(a, row{key, method, target, body, status, refused})
 				}
-				whole := make(g.options)
+				whole := build(g.options)
 				if !operator {
 					try(whole, "", r.method, r.target, r.body, 401, "INVALID_CREDENTIAL")
 					try(whole, "reads", r.method, r.target, r.body, 403, "FORBIDDEN")
@@ -421,11 +421,11 @@ func everything(t *testing.T) {
 					g.badBodies(whole, r)
 				}
 				if r.target != "/v1/account" {
-					got := g.ask(make(gone), g.key, r.method, g.named(r.target), r.body)
+					got := g.ask(build(gone), g.key, r.method, g.named(r.target), r.body)
 					if got.refused() != "STORE_UNAVAILABLE" || got.header.Get("Retry-After") == "" {
 						t.Errorf("%s %s without a store: %d %s", r.method, r.target, got.status, got.body)
 					}
-					if got := g.ask(make(broken), g.key, r.method, g.named(r.target), r.body); got.refused() != "INTERNAL" {
+					if got := g.ask(build(broken), g.key, r.method, g.named(r.target), r.body); got.refused() != "INTERNAL" {
 						t.Errorf("%s %s with a fault: %d %s", r.method, r.target, got.status, got.body)
 					}
 				}

@@ -26,6 +26,9 @@ import (
 // PATH are looked at.
 const EnvBinaries = "SLUICE_POSTGRES_BIN"
 
+// Password is that of each URL.
+const Password = "swordfish"
+
 const (
 	// readyWithin bounds how long a server may take to start.
 	readyWithin = 60 * time.Second
@@ -76,6 +79,7 @@ type Server struct {
 	port      int
 	command   []string
 	user      *syscall.Credential // nil = the one that runs the test
+	mode      string              // sslmode of URLs
 	databases atomic.Int64
 }
 
@@ -86,6 +90,13 @@ type Server struct {
 func Start(tb testing.TB, options ...string) *Server {
 	tb.Helper()
 	s := start(tb, options...)
+	s.endWith(tb)
+	return s
+}
+
+// endWith ends the server with the test.
+func (s *Server) endWith(tb testing.TB) {
+	tb.Helper()
 	tb.Cleanup(func() {
 		if tb.Failed() {
 			tb.Logf("log of PostgreSQL on port %d:\n%s", s.port, realpart.Tail(s.log(), maxLog))
@@ -94,7 +105,6 @@ func Start(tb testing.TB, options ...string) *Server {
 			tb.Errorf("end PostgreSQL: %v", err)
 		}
 	})
-	return s
 }
 
 // start runs a server, which the caller ends.
@@ -106,7 +116,7 @@ func start(tb testing.TB, options ...string) *Server {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	s := &Server{dir: dir, port: freePort(tb)}
+	s := &Server{dir: dir, port: freePort(tb), mode: "disable"}
 	if os.Geteuid() == 0 {
 		// PostgreSQL refuses to be run by root.
 		if s.user, err = other(); err == nil {
@@ -116,9 +126,14 @@ func start(tb testing.TB, options ...string) *Server {
 			tb.Fatal(errors.Join(err, s.end()))
 		}
 	}
+	if err := s.give("password", Password+"\n"); err != nil {
+		tb.Fatal(errors.Join(err, s.end()))
+	}
 	data := filepath.Join(dir, "data")
 	initdb := s.as(exec.CommandContext(tb.Context(), filepath.Join(bin, "initdb"), //nolint:gosec // a binary of the rig
-		"--pgdata", data, "--auth=trust", "--username=sluice", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync", "--no-instructions"))
+		"--pgdata", data, "--auth=scram-sha-256", "--username=sluice", "--pwfile=password", "--no-sync", "--no-instructions", "--encoding=UTF8", "--locale=C.UTF-8",
+		// Words are in the order of a language, as most servers have it, and not in that of bytes.
+		"--locale-provider=icu", "--icu-locale=en-US"))
 	if out, err := initdb.CombinedOutput(); err != nil {
 		tb.Fatal(errors.Join(fmt.Errorf("initdb: %w\n%s", err, out), s.end()))
 	}
@@ -130,6 +145,15 @@ func start(tb testing.TB, options ...string) *Server {
 		tb.Fatal(errors.Join(err, fmt.Errorf("%w: %s", os.ErrNotExist, realpart.Tail(s.log(), maxLog)), s.end()))
 	}
 	return s
+}
+
+// give writes a file of the server's directory that the server alone may read.
+func (s *Server) give(name, content string) error {
+	path := filepath.Join(s.dir, name)
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil || s.user == nil {
+		return err
+	}
+	return os.Chown(path, int(s.user.Uid), int(s.user.Gid))
 }
 
 // other is a user that is not root.
@@ -223,7 +247,7 @@ func (s *Server) do(ctx context.Context, database, statement string) error {
 }
 
 func (s *Server) url(database string) string {
-	return fmt.Sprintf("postgres://sluice:swordfish@127.0.0.1:%d/%s?sslmode=disable", s.port, database)
+	return fmt.Sprintf("postgres://sluice:%s@127.0.0.1:%d/%s?sslmode=%s", Password, s.port, database, s.mode)
 }
 
 // Addr is host:port.

@@ -87,7 +87,7 @@ func TestKilledWhileWriting(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // when to kill is no secret
 			acknowledged := make([]int64, 0, rounds*120)
 			for range rounds {
-				acknowledged = append(acknowledged, killWriter(t, url, random.IntN(120))...)
+				acknowledged = append(acknowledged, killWriter(t, url, 1+random.IntN(120))...)
 				checkWritten(t, url, acknowledged)
 			}
 			if t.Failed() {

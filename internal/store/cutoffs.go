@@ -10,18 +10,26 @@ import (
 // clockSkew is how far the clocks of replicas may be apart (tenant.Directory.Cutoff).
 const clockSkew = 20 * time.Second
 
+// heardWithin is how long the one replica of a store of its own may take to hear of a
+// change: until then it makes tokens with the old rights.
+const heardWithin = 3 * time.Second
+
 // cutoffMoves has a key's cutoff move: to the time that is wanted, or to the first whole
 // second after the one before, where that lies behind it: a token made since then may
 // have been issued at that second.
 const cutoffMoves = `ON CONFLICT (key_id) DO UPDATE SET set_at = excluded.set_at,
 	at = CASE WHEN (cutoffs.at / 1000000 + 1) * 1000000 > excluded.at THEN (cutoffs.at / 1000000 + 1) * 1000000 ELSE excluded.at END`
 
-// cut ends the tokens that were made from a key until now. A key that lives on, and that
-// several replicas know, has to be cut at a time that has come on none of them.
+// cut ends the tokens that were made from a key until now. One that lives on has to be
+// cut at a time that comes on each replica only after it has heard of the change.
 func (c *change) cut(ctx context.Context, key string, livesOn bool) error {
 	at := c.now
-	if livesOn && c.s.shared {
+	switch {
+	case !livesOn: // Cutoffs has it in the far future
+	case c.s.shared:
 		at = at.Add(clockSkew)
+	default:
+		at = at.Add(heardWithin)
 	}
 	return run(ctx, c.tx, `INSERT INTO cutoffs (key_id, at, set_at) VALUES ($1, $2, $3) `+cutoffMoves, key, micros(at), micros(c.now))
 }

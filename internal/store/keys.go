@@ -3,8 +3,9 @@ package store
 import (
 	"context"
 	"errors"
-	"maps"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"sluice/internal/tenant"
@@ -274,26 +275,41 @@ func (c *change) revoke(ctx context.Context, k tenant.Key) error {
 	return run(ctx, c.tx, `UPDATE api_keys SET revoked_at = $2 WHERE id = $1`, k.ID, micros(c.now))
 }
 
-// usedAtOnce bounds a transaction of UseKeys: others wait for it.
+// usedAtOnce bounds a statement of UseKeys.
 const usedAtOnce = 500
 
 // UseKeys notes when keys were used last, to the minute. A time never moves back, and
 // keys that are unknown are left out. The log of changes says nothing of it. The error
 // wraps ErrUnavailable; some may be noted then, and all can be noted again.
 func (s *Store) UseKeys(ctx context.Context, lastUsed map[string]time.Time) error {
-	for ids := range slices.Chunk(slices.Sorted(maps.Keys(lastUsed)), usedAtOnce) {
-		err := s.change(ctx, "note the use of keys", callTime, func(ctx context.Context, c *change) error {
-			for _, id := range ids {
-				at := micros(lastUsed[id].Truncate(time.Minute))
-				if err := run(ctx, c.tx, `UPDATE api_keys SET last_used_at = $2 WHERE id = $1 AND last_used_at < $2`, id, at); err != nil {
-					return err
-				}
+	minutes := make(map[int64][]string)
+	for id, at := range lastUsed {
+		minute := micros(at.Truncate(time.Minute))
+		minutes[minute] = append(minutes[minute], id)
+	}
+	for minute, ids := range minutes {
+		for some := range slices.Chunk(ids, usedAtOnce) {
+			// A transaction for each: others wait for it.
+			err := s.change(ctx, "note the use of keys", callTime, func(ctx context.Context, c *change) error {
+				return c.useKeys(ctx, some, minute)
+			})
+			if err != nil {
+				return err
 			}
-			return nil
-		})
-		if err != nil {
-			return err
 		}
 	}
 	return nil
+}
+
+// useKeys is one statement of always the same text, so that it is prepared once: where
+// there are fewer ids the last one is said again.
+func (c *change) useKeys(ctx context.Context, ids []string, minute int64) error {
+	args := make([]any, 0, 1+usedAtOnce)
+	args = append(args, minute)
+	var places strings.Builder
+	for i := range usedAtOnce {
+		args = append(args, ids[min(i, len(ids)-1)])
+		fmt.Fprintf(&places, ", $%d", i+2)
+	}
+	return run(ctx, c.tx, `UPDATE api_keys SET last_used_at = $1 WHERE last_used_at < $1 AND id IN (`+places.String()[2:]+`)`, args...)
 }

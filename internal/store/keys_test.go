@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -263,8 +264,6 @@ func TestUseKeys(t *testing.T) {
 		ctx := t.Context()
 		r.account(t, "acme")
 		must(t, r.CreateKey(ctx, r.aKey("acme", "k")))
-		after, err := r.Revision(ctx)
-		must(t, err)
 		used := func() time.Time {
 			t.Helper()
 			k, err := r.Key(ctx, "acme", "k")
@@ -275,11 +274,25 @@ func TestUseKeys(t *testing.T) {
 			t.Errorf("never used: %v", used())
 		}
 		at := r.clock.read()
+		// More than one statement, and keys of two minutes.
 		many := map[string]time.Time{"k": at.Add(59 * time.Second)}
-		for i := range usedAtOnce {
-			many[string(rune('a'+i%26))+string(rune('a'+i/26))] = at
+		for i := range 2*usedAtOnce + 1 {
+			id := fmt.Sprint("used", i)
+			if i%100 == 0 {
+				must(t, r.CreateKey(ctx, r.aKey("acme", id)))
+			}
+			many[id] = at.Add(time.Duration(i%2) * time.Minute)
 		}
+		after, err := r.Revision(ctx)
+		must(t, err)
 		must(t, r.UseKeys(ctx, many))
+		must(t, r.UseKeys(ctx, nil))
+		for i := 0; i < 2*usedAtOnce+1; i += 100 {
+			id := fmt.Sprint("used", i)
+			if k, err := r.Key(ctx, "acme", id); err != nil || !k.LastUsedAt.Equal(many[id].Truncate(time.Minute)) {
+				t.Errorf("%s: used at %v, %v", id, k.LastUsedAt, err)
+			}
+		}
 		if !used().Equal(at.Truncate(time.Minute)) {
 			t.Errorf("used at %v", used())
 		}

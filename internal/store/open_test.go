@@ -151,9 +151,20 @@ func TestSealingKeys(t *testing.T) {
 	each(t, func(t *testing.T, r *rig) {
 		o := Options{URL: r.url, SealingKey: randomSealingKey(t)}
 		must(t, r.Close())
-		contains(t, refused(t, o, ErrUnusable), "another auth.sealing_key")
+		contains(t, refused(t, o, ErrUnusable), "another auth.sealing_key", "delete all rows of signing_keys", "sealing_check in meta to NULL")
+		lost := o
 		o.SealingKey = testSealingKey
-		open(t, o)
+		s := open(t, o)
+		_, err := s.RotateSigningKeys(t.Context(), tenant.DefaultRotation())
+		must(t, err)
+		// What the refusal says to do where the key is lost.
+		must(t, run(t.Context(), s.write, `DELETE FROM signing_keys`))
+		must(t, run(t.Context(), s.write, `UPDATE meta SET sealing_check = NULL`))
+		must(t, s.Close())
+		s = open(t, lost)
+		if keys, err := s.SigningKeys(t.Context()); err != nil || len(keys) != 0 {
+			t.Errorf("started again: %v, %v", keys, err)
+		}
 	})
 }
 

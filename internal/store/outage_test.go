@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -98,6 +99,31 @@ func TestPostgresIsGone(t *testing.T) {
 	// takes its transaction along.
 	if _, err := r.Key(t.Context(), "acme", "never"); err != nil {
 		wants(t, "what failed", err, ErrNotFound)
+	}
+}
+
+// Connections that a restart has cut are not found out by calls, each of which would be a
+// refusal that nobody had to see.
+func TestRestartFailsNoCall(t *testing.T) {
+	t.Parallel()
+	server := postgrestest.Start(t)
+	r := newRig(t, server.Database(t, ""))
+	r.account(t, "acme")
+	for round := range 3 {
+		var looking sync.WaitGroup
+		for range postgresIdle { // so many connections are kept
+			looking.Go(func() {
+				if _, err := r.Account(t.Context(), "acme"); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		looking.Wait()
+		server.Restart(t)
+		if _, err := r.Account(t.Context(), "acme"); err != nil {
+			t.Error(err)
+		}
+		must(t, r.CreateKey(t.Context(), r.aKey("acme", fmt.Sprint("k", round))))
 	}
 }
 
@@ -205,6 +231,7 @@ func TestClosedStoreCannotTell(t *testing.T) {
 			"MarkCreated":  func(ctx context.Context) error { return r.MarkCreated(ctx, "id", "inc") },
 			"DeleteStream": func(ctx context.Context) error { return second(r.DeleteStream(ctx, "acme", "s")) },
 			"Busy":         func(ctx context.Context) error { return r.Busy(ctx, "id", time.Time{}) },
+			"Leave":        func(ctx context.Context) error { return r.Leave(ctx, "id", time.Time{}) },
 			"RemoveStream": func(ctx context.Context) error { return r.RemoveStream(ctx, "id") },
 			"Unsettled":    func(ctx context.Context) error { return second(r.Unsettled(ctx, 1)) },
 			"SigningKeys":  func(ctx context.Context) error { return second(r.SigningKeys(ctx)) },
@@ -222,4 +249,34 @@ func TestClosedStoreCannotTell(t *testing.T) {
 			wants(t, name, call(t.Context()), ErrUnavailable)
 		}
 	})
+}
+
+// What is between a replica and Postgres is secret where the URL says so, and a server that
+// cannot prove who it is is not talked to.
+func TestTLSByURL(t *testing.T) {
+	t.Parallel()
+	server := postgrestest.Start(t)
+	certificate := server.Encrypt(t)
+	plain := server.Database(t, "")
+	with := func(mode string) string { return strings.Replace(plain, "sslmode=require", mode, 1) }
+	s := open(t, Options{URL: with("sslmode=verify-full&sslrootcert=" + certificate), SealingKey: testSealingKey})
+	var encrypted bool
+	must(t, s.read.QueryRowContext(t.Context(), `SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()`).Scan(&encrypted))
+	if !encrypted {
+		t.Error("a connection without TLS")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	woken := make(chan struct{}, 9)
+	ended := make(chan error, 1)
+	go func() { ended <- s.Notified(ctx, func() { woken <- struct{}{} }) }()
+	receive(t, "notifications", woken)
+	cancel()
+	wants(t, "ended by its context", receive(t, "their end", ended), context.Canceled)
+
+	refused(t, Options{URL: with("sslmode=verify-full"), SealingKey: testSealingKey}, ErrUnavailable)
+	refused(t, Options{URL: with("sslmode=disable"), SealingKey: testSealingKey}, ErrUnavailable)
+	wrong := strings.Replace(plain, postgrestest.Password, "cuttlefish", 1)
+	if text := refused(t, Options{URL: wrong, SealingKey: testSealingKey}, ErrUnavailable); strings.Contains(text, "cuttlefish") {
+		t.Errorf("it says %s", text)
+	}
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"time"
@@ -10,14 +11,16 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// The pool of a replica: few, since changes go one by one and look-ups are short. A
-// server takes 100 connections by itself.
+// The pools of a replica: few connections, since changes go one by one and look-ups are
+// short. A server takes 100 by itself. Changes that wait for one another must not keep
+// those who read from a connection: the request path is among them.
 const (
-	postgresConns = 12
-	postgresIdle  = 4
-	connIdleTime  = 5 * time.Minute
-	connLife      = 30 * time.Minute // so that a server that came back gets its share
-	connectTime   = 5 * time.Second
+	postgresReaders = 8
+	postgresWriters = 4
+	postgresIdle    = 4
+	connIdleTime    = 5 * time.Minute
+	connLife        = 30 * time.Minute // so that a server that came back gets its share
+	connectTime     = 5 * time.Second
 )
 
 // channel is what replicas listen on.
@@ -28,31 +31,29 @@ const channel = "sluice_changes"
 const aliveEvery = 5 * time.Second
 
 func (s *Store) openPostgres(ctx context.Context, o Options) error {
-	config, err := pgx.ParseConfig(o.URL)
+	config, err := postgresConfig(o.URL)
 	if err != nil {
-		// The parser's words may hold parts of the URL, and so of the password.
-		return fmt.Errorf(`%w: store.url is no URL of Postgres; it is like "postgres://user:password@host:5432/database?sslmode=verify-full", and what a name or a password has of other characters than letters and digits is written as %%XX`, ErrUnusable)
+		return err
 	}
 	if o.SealingKey == nil {
 		return fmt.Errorf("%w: set auth.sealing_key, the same for each replica, to 32 bytes in base64 (openssl rand -base64 32)", ErrUnusable)
-	}
-	if config.ConnectTimeout == 0 || config.ConnectTimeout > connectTime {
-		config.ConnectTimeout = connectTime
-	}
-	if _, ok := config.RuntimeParams["application_name"]; !ok {
-		config.RuntimeParams["application_name"] = "sluice"
 	}
 	// A replica that is frozen within a change must not hold up the others: less than
 	// callTime, so that theirs succeed.
 	config.RuntimeParams["idle_in_transaction_session_timeout"] = "5s"
 	s.shared, s.listen = true, config.Copy()
-	db := stdlib.OpenDB(*config)
-	db.SetMaxOpenConns(postgresConns)
-	db.SetMaxIdleConns(postgresIdle)
-	db.SetConnMaxIdleTime(connIdleTime)
-	db.SetConnMaxLifetime(connLife)
-	s.write, s.read = db, db
-	if err := migrate(ctx, db, true); err != nil {
+	pool := func(most int) *sql.DB {
+		// A connection is tried before each use: of a server that was restarted or replaced
+		// none is left, and no call should be the one that finds out.
+		db := stdlib.OpenDB(*config, stdlib.OptionShouldPing(func(context.Context, stdlib.ShouldPingParams) bool { return true }))
+		db.SetMaxOpenConns(most)
+		db.SetMaxIdleConns(postgresIdle)
+		db.SetConnMaxIdleTime(connIdleTime)
+		db.SetConnMaxLifetime(connLife)
+		return db
+	}
+	s.write, s.read = pool(postgresWriters), pool(postgresReaders)
+	if err := migrate(ctx, s.write, true); err != nil {
 		if errors.Is(err, errNewer) {
 			return fmt.Errorf("%w: %w", ErrUnusable, err)
 		}

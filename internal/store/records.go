@@ -22,8 +22,8 @@ var (
 	ErrDeclared = errors.New("declared in the operator's file")
 	// ErrWider says that a change of a key would let it do more than it does.
 	ErrWider = errors.New("grants more than before")
-	// ErrGone says that the thing is on its way out: a stream that is being deleted, a
-	// key that is revoked, an account that is deleted.
+	// ErrGone says that the thing is on its way out or ended: a stream that is being
+	// deleted, a key that is revoked. An account that is deleted is not found.
 	ErrGone = errors.New("gone")
 )
 

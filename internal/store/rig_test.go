@@ -205,7 +205,7 @@ func (r *rig) skew() time.Duration {
 	if r.Shared() {
 		return clockSkew
 	}
-	return 0
+	return heardWithin
 }
 
 func pointer[T any](v T) *T { return &v }

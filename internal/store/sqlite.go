@@ -53,6 +53,8 @@ func (s *Store) openSQLite(ctx context.Context, o Options) error {
 	return s.useSealingKey(ctx, key)
 }
 
+var errNoDirectory = fmt.Errorf("%w: the directory of store.url is not there: make it, for the user that sluice runs as", ErrUnusable)
+
 // sqlitePath is the file's absolute path.
 func sqlitePath(text string) (string, error) {
 	path := strings.TrimPrefix(strings.TrimPrefix(text, "sqlite:"), "//")
@@ -71,7 +73,7 @@ func sqlitePath(text string) (string, error) {
 func claim(path string) (release func() error, err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the operator's path
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: the directory of store.url is not there: make it, for the user that sluice runs as", ErrUnusable)
+		return nil, errNoDirectory
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnusable, err)

@@ -89,7 +89,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	case "postgres", "postgresql":
 		err = s.openPostgres(ctx, o)
 	default:
-		err = fmt.Errorf(`%w: store.url begins with "sqlite:" or "postgres:"`, ErrUnusable)
+		err = errScheme
 	}
 	if err != nil {
 		if !errors.Is(err, ErrUnusable) {

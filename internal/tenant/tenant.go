@@ -16,6 +16,9 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrUnavailable says that the directory could not tell; it never means "no".
 	ErrUnavailable = errors.New("directory unavailable")
+	// ErrStale is ErrUnavailable where what was known before may not be used any more,
+	// since nothing was heard of changes for too long (store.stale_for).
+	ErrStale = fmt.Errorf("%w: nothing was heard of changes for too long", ErrUnavailable)
 )
 
 // State is an account's standing.

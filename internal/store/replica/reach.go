@@ -41,6 +41,14 @@ func (r *reach) heldWithin(ago time.Duration) bool {
 // begun reports whether anything was known ever.
 func (r *reach) begun() bool { return r.until.Load() > 0 }
 
+// gone is why what is known may not be used.
+func (r *reach) gone() error {
+	if r.begun() {
+		return errStale
+	}
+	return errGone
+}
+
 // end says that nothing is known any more.
 func (r *reach) end() { r.until.Store(0) }
 

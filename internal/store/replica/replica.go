@@ -186,7 +186,7 @@ func never() time.Time { return time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC) }
 func (r *Replica) SigningKeys(context.Context) ([]tenant.SigningKey, error) {
 	w := r.loaded.Load()
 	if w == nil || !r.reach.holds() {
-		return nil, errGone
+		return nil, r.reach.gone()
 	}
 	return w.signing, nil
 }

@@ -36,6 +36,7 @@ const (
 // since a flood is answered with it.
 var (
 	errGone   = fmt.Errorf("%w: the store is out of reach", tenant.ErrUnavailable)
+	errStale  = fmt.Errorf("%w: the store is out of reach", tenant.ErrStale)
 	errBusy   = fmt.Errorf("%w: too many look-ups in the store at one time", tenant.ErrUnavailable)
 	errSlow   = fmt.Errorf("%w: the store did not answer in %v", tenant.ErrUnavailable, askTime)
 	errClosed = fmt.Errorf("%w: the replica is closed", tenant.ErrUnavailable)
@@ -135,7 +136,7 @@ func (t *table[K, V]) join(k K) (f *flight[V], value V, err error) {
 		return nil, value, errClosed
 	}
 	if !t.reach.holds() {
-		return nil, value, errGone
+		return nil, value, t.reach.gone()
 	}
 	if v, ok := t.good.get(k); ok { // it came in between
 		return nil, v, nil

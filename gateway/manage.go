@@ -1,0 +1,30 @@
+package gateway
+
+import (
+	"net/http"
+	"strings"
+
+	"sluice/internal/refusal"
+)
+
+// Management answers what is under /v1 but the token exchange. It writes the answer, or
+// returns the refusal to answer with, having written no more than headers; the refusal
+// wraps auth's error where a credential is not good.
+type Management interface {
+	Serve(w http.ResponseWriter, r *http.Request) error
+}
+
+// manage hands a request on to the Management API, which finds out by itself who asks.
+// Bad credentials count as everywhere.
+func (c *chain) manage(s *Scope, w http.ResponseWriter, r *http.Request) error {
+	if c.Management == nil {
+		return refusal.Because(refusal.NotFound, "There is no Management API here: accounts, streams and keys are declared by the operator.", nil)
+	}
+	values := r.Header["Authorization"]
+	s.Credential = len(values) > 0
+	w.Header().Set(requestIDHeader, s.ID)
+	if err := c.Management.Serve(w, r); err != nil {
+		return c.failed(s, strings.Join(values, ","), err)
+	}
+	return nil
+}
