@@ -1,18 +1,30 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"net/http"
 
 	"go.uber.org/zap"
 
 	"sluice/gateway/upstream"
+	"sluice/internal/manage"
 )
 
 // nodeClient lets the keeper speak to the cluster through the pool.
 type nodeClient struct{ app *App }
 
 func (n nodeClient) Do(r *http.Request) (*http.Response, error) {
-	return n.app.pool.Send(r.Context(), r, upstream.Meta{Path: r.URL.Path, Read: r.Method == http.MethodHead})
+	res, err := n.app.pool.Send(r.Context(), r, upstream.Meta{Path: r.URL.Path, Read: r.Method == http.MethodHead})
+	var e *upstream.Error
+	if errors.As(err, &e) {
+		switch e.Kind {
+		case upstream.Unreachable, upstream.NoLeader, upstream.NoUpstream:
+			err = fmt.Errorf("%w: %w", manage.ErrNotApplied, err)
+		default: // a node may have it
+		}
+	}
+	return res, err
 }
 
 // nodeWatcher logs and counts what the pool sees of its nodes.

@@ -214,6 +214,12 @@ func (a *App) storeGauges() error {
 		telemetry.GaugeFunc(a.registry, "sluice_store_keys", stats(func(s known.Stats) float64 { return float64(s.Keys) })),
 		telemetry.GaugeFunc(a.registry, "sluice_store_accounts", stats(func(s known.Stats) float64 { return float64(s.Accounts) })),
 		telemetry.GaugeFunc(a.registry, "sluice_store_streams", stats(func(s known.Stats) float64 { return float64(s.Streams) })),
+		telemetry.GaugeFunc(a.registry, "sluice_streams_retried", func() float64 {
+			if a.stored == nil || a.stored.reconciler == nil {
+				return 0
+			}
+			return float64(a.stored.reconciler.Trying())
+		}),
 		telemetry.GaugeFunc(a.registry, "sluice_store_unknown", stats(func(s known.Stats) float64 { return float64(s.Unknown) })),
 	)
 }

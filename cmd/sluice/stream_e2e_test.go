@@ -47,7 +47,7 @@ func TestAppendAndReadEndToEnd(t *testing.T) {
 			fmt.Fprintf(&lines, "{\"n\":%d,\"text\":%q}\n", i, strings.Repeat("é", random.IntN(200)))
 		}
 		for blob.Len() < 5_000_000 {
-			blob.WriteByte(byte(random.IntN(256))) //nolint:gosec // it fits
+			blob.WriteByte(byte(random.IntN(256))) //nolint:gosec // below 256
 		}
 		for name, content := range map[string][]byte{"json": lines.Bytes(), "text": lines.Bytes(), "bytes": blob.Bytes()} {
 			in, out := filepath.Join(t.TempDir(), "in"), filepath.Join(t.TempDir(), "out")

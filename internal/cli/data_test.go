@@ -215,6 +215,25 @@ func TestAppendGoesOnAsItSays(t *testing.T) {
 	want(t, code, out, errOut, exitDone, text, "")
 }
 
+// What cannot be gone on with is told apart: another text under a producer id that was
+// used, a stream that was closed in the middle.
+func TestAppendThatCannotGoOn(t *testing.T) {
+	n := newNode(t)
+	n.create(t, "lines", "text/plain")
+	commandWith(t, n.env, "a\nb\n", "stream", "append", "acme/lines", "--producer-id", "me")
+	code, out, errOut := commandWith(t, n.env, "a\nc\n", "stream", "append", "acme/lines", "--producer-id", "me")
+	want(t, code, out, errOut, exitFailed, "", "choose a new one; nothing is stored\n")
+	posts := 0
+	n.SetFault(ursulatest.Match(func(r *http.Request) bool {
+		if r.Method == http.MethodPost {
+			posts++
+		}
+		return posts > 1
+	}, ursulatest.Status(http.StatusConflict, nil, []byte(`{"error":{"code":"STREAM_CLOSED","message":"It is closed."}}`))))
+	code, out, errOut = commandWith(t, n.env, "1\n2\n3\n", "stream", "append", "acme/lines", "--piece-size", "2")
+	want(t, code, out, errOut, exitFailed, "", "sluice: STREAM_CLOSED: It is closed.\nStored before that: 2 bytes\n")
+}
+
 func TestAppendFailures(t *testing.T) {
 	n := newNode(t)
 	n.create(t, "json", "application/json")

@@ -112,6 +112,10 @@ func (c *connection) refusedHint(e *apiclient.Error) string {
 		return "what is left begins at --offset " + e.Resume
 	case e.Status == http.StatusPreconditionFailed:
 		return "the stream was deleted and made again under its name: begin anew"
+	case e.Code == "PRODUCER_KEY_CONFLICT":
+		return "another text was appended under this --producer-id: choose a new one"
+	case e.Code == "PRODUCER_SEQ_CONFLICT":
+		return "the stream does not know what came before: it was deleted and made again under its name"
 	case e.RetryAfter > 0:
 		return fmt.Sprintf("try again in %v", e.RetryAfter.Round(time.Second))
 	default:

@@ -123,13 +123,13 @@ func (o *appendCommand) failed(name, file string, done apiclient.Appended, err e
 	var gave *apiclient.GaveUpError
 	unsure := errors.As(err, &gave) || errors.Is(err, errInterrupted) // what was sent last may be stored
 	var refused *apiclient.Error
-	closed := errors.As(err, &refused) && refused.Code == "STREAM_CLOSED"
+	final := errors.As(err, &refused) && (refused.Code == "STREAM_CLOSED" || strings.HasPrefix(refused.Code, "PRODUCER_"))
 	err = o.explain(err)
 	switch {
 	case done.Pieces == 0 && !unsure:
 		return fmt.Errorf("%w; nothing is stored", err)
-	case closed:
-		return fmt.Errorf("%w\nStored: %s, before it was closed", err, amount(done))
+	case final:
+		return fmt.Errorf("%w\nStored before that: %s", err, amount(done))
 	}
 	again := fmt.Sprintf("sluice stream append %s %s --producer-id %s --piece-size %d", name, file, o.producer, done.PieceSize)
 	if file == "-" {

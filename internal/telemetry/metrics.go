@@ -70,6 +70,7 @@ func Descriptions() []Description {
 		{"sluice_store_accounts", "gauge", "Accounts of the store that are remembered.", nil},
 		{"sluice_store_streams", "gauge", "Streams of the store that are remembered.", nil},
 		{"sluice_store_unknown", "gauge", "Keys, accounts and streams that are remembered not to exist, for a second.", nil},
+		{"sluice_streams_retried", "gauge", "Streams whose making or deleting at the nodes has failed and is being tried again, by this replica.", nil},
 		{"sluice_connections_refused_total", "counter", "Connections closed unread, since their address had server.connections_per_address open.", nil},
 		{"sluice_client_addresses", "gauge", "Client addresses with connections open.", nil},
 		{"sluice_log_lines_dropped_total", "counter", "Log lines lost because whoever reads the log did not keep up, or the disk was full.", nil},

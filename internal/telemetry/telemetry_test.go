@@ -87,7 +87,7 @@ func TestMetricsAreThoseDescribed(t *testing.T) {
 	functions := []string{
 		"sluice_open_tails", "sluice_rate_subjects", "sluice_body_budget_bytes", "sluice_ready",
 		"sluice_token_cache_entries", "sluice_token_cache_capacity", "sluice_issuers_failing", "sluice_issuers_without_keys", "sluice_failure_subjects", "sluice_open_uploads", "sluice_redis_degraded", "sluice_replicas", "sluice_client_addresses",
-		"sluice_store_lost", "sluice_store_read_timestamp_seconds", "sluice_store_revision", "sluice_store_keys", "sluice_store_accounts", "sluice_store_streams", "sluice_store_unknown",
+		"sluice_store_lost", "sluice_store_read_timestamp_seconds", "sluice_store_revision", "sluice_store_keys", "sluice_store_accounts", "sluice_store_streams", "sluice_store_unknown", "sluice_streams_retried",
 	}
 	for _, name := range functions {
 		if err := GaugeFunc(r, name, func() float64 { return 1 }); err != nil {
