@@ -20,9 +20,11 @@ func quickstart(t *testing.T) string {
 // stream, a key, append, read, tail, close, delete with the name typed, and the name is
 // free again.
 func TestQuickstart(t *testing.T) {
-	public, admin := newManaged(t)
-	asPasted(t, quickstart(t), nil, map[string]string{"Type orders to go on: ": "orders\n"},
-		"127.0.0.1:8080", strings.TrimPrefix(public, "http://"), "127.0.0.1:9090", strings.TrimPrefix(admin, "http://"))
+	forEachUpstream(t, func(t *testing.T, node string) {
+		public, admin := newManaged(t, node)
+		asPasted(t, quickstart(t), nil, map[string]string{"Type orders to go on: ": "orders\n"},
+			"127.0.0.1:8080", strings.TrimPrefix(public, "http://"), "127.0.0.1:9090", strings.TrimPrefix(admin, "http://"))
+	})
 }
 
 // The rig that runs a page holds each block to what the page says: here that it can
