@@ -20,6 +20,13 @@ TESTFLAGS ?=
 URSULA_VERSION := 0.11.5
 URSULA_ROOT := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sluice/ursula-$(URSULA_VERSION)
 
+# What holds the Management API against its openapi.yaml, kept outside the work tree too.
+SCHEMATHESIS_VERSION := 4.32.5
+SCHEMATHESIS_ROOT := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sluice/schemathesis-$(SCHEMATHESIS_VERSION)
+ifneq ($(wildcard $(SCHEMATHESIS_ROOT)/bin/schemathesis),)
+export SCHEMATHESIS ?= $(SCHEMATHESIS_ROOT)/bin/schemathesis
+endif
+
 # The linters have a module file of their own; Go builds them once and keeps them in its cache.
 LINT := $(GO) tool -modfile=tools/lint/go.mod golangci-lint
 
@@ -30,7 +37,7 @@ BUILD := CGO_ENABLED=0 $(GO) build -trimpath $(BUILDVCS)
 
 .PHONY: help
 help: ## list the targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
 run: build ## the whole thing in one process, nothing to install; ARGS goes to `sluice dev`
@@ -103,6 +110,13 @@ vuln: ## known vulnerabilities in what is used; needs the Go vulnerability datab
 .PHONY: ursula
 ursula: ## the real Ursula for the tests: about 15 minutes once, needs Rust's cargo
 	@URSULA_VERSION=$(URSULA_VERSION) URSULA_ROOT="$(URSULA_ROOT)" tools/ursula.sh
+
+.PHONY: schemathesis
+schemathesis: ## schemathesis for the tests: a minute once, needs Python 3.10 or later
+	@[[ -x "$(SCHEMATHESIS_ROOT)/bin/schemathesis" ]] || { \
+		python3 -m venv "$(SCHEMATHESIS_ROOT)" && \
+		"$(SCHEMATHESIS_ROOT)/bin/pip" install --quiet --disable-pip-version-check "schemathesis==$(SCHEMATHESIS_VERSION)"; }
+	@"$(SCHEMATHESIS_ROOT)/bin/schemathesis" --version
 
 .PHONY: clean
 clean: ## what was built here; the real Ursula and Go's caches stay

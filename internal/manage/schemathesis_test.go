@@ -21,7 +21,7 @@ func TestSchemathesis(t *testing.T) {
 		program = "schemathesis"
 	}
 	if _, err := exec.LookPath(program); err != nil {
-		realpart.Missing(t, "schemathesis", "`pip install schemathesis`, or name it in SCHEMATHESIS")
+		realpart.Missing(t, "schemathesis", "`make schemathesis`, or name it in SCHEMATHESIS")
 	}
 	examples := "10"
 	if soak() {
