@@ -171,6 +171,12 @@ func TestManagementCommands(t *testing.T) {
 		"api-key show, by ID, a revoked one": {
 			"api-key show k_0 --json", []answer{{200, keysOfTwo, nil}, {200, keysRest, nil}}, []string{"GET /v1/api-keys?limit=200", "GET /v1/api-keys?cursor=c2&limit=200"}, goneKey + "\n", "",
 		},
+		"api-key narrow": {
+			"api-key narrow acme/ci --read-only --stream orders --agent --name less",
+			[]answer{{200, keysRest, nil}, {200, ciKey, nil}},
+			[]string{"GET /v1/api-keys?limit=200", `PATCH /v1/api-keys/acme%2Fci {"access":"read","acts_as":"agent","name":"less","streams":["orders"]}`},
+			"Name: ci\nAccess: read\nStreams: orders,logs.*\nActs as: user\n", "",
+		},
 		"api-key rotate": {
 			"api-key rotate ci --overlap 2_hours",
 			[]answer{{200, keysOfTwo, nil}, {200, keysRest, nil}, {200, withKey(ciKey), nil}},
@@ -367,6 +373,7 @@ func TestManagementWrongUse(t *testing.T) {
 		"a bad state":            {"account update acme --state gone", nil, "active, unpaid or revoked"},
 		"no change":              {"account update acme", nil, "--state or --limit"},
 		"an empty stream list":   {"api-key create x --stream a/b", nil, "--stream"},
+		"nothing to narrow":      {"api-key narrow x", nil, "--read-only"},
 		"now and later":          {"api-key rotate x --now --overlap 1_hours", nil, "contradict"},
 		"no such command":        {"stream make x", nil, "there is: stream append, "},
 		"json and long-poll":     {"stream tail x --json --long-poll", nil, "--long-poll"},

@@ -68,7 +68,7 @@ func printKey(env Environment, key string) error {
 
 func newAPIKey(env Environment) *cobra.Command {
 	g := group("api-key", "Make and manage API keys",
-		newKeyCreate(env), newKeyList(env), newKeyShow(env), newKeyRotate(env), newKeyRevoke(env))
+		newKeyCreate(env), newKeyList(env), newKeyShow(env), newKeyNarrow(env), newKeyRotate(env), newKeyRevoke(env))
 	g.Long = `Make and manage the API keys of an account. They take TONBO_API_KEY, a key that acts as
 a user, writes, and is not narrowed, and SLUICE_URL, the gateway's origin. With
 --account an operator does it for an account, through the admin listener.`

@@ -1,0 +1,72 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/apiclient"
+	"sluice/internal/tenant"
+)
+
+func newKeyNarrow(env Environment) *cobra.Command {
+	var o ownerCommand
+	var name, expiresIn string
+	var readOnly, agent bool
+	var streams []string
+	cmd := &cobra.Command{
+		Use: "narrow NAME|ID", Short: "Take rights from a key, or rename it",
+		Long: `Take rights from a key; what is not named stays. A key never gets rights back: make
+another one. Tokens made from it before end at once, and so do tails that it may not
+have any more.`,
+		Example: `  sluice api-key narrow ci --read-only
+  sluice api-key narrow ci --stream events --stream 'logs.*'
+  sluice api-key narrow ci --expires-in 2_days --name ci-old`,
+		Args: named("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			body := map[string]any{}
+			until, err := expiry(cmd, expiresIn, time.Now())
+			if err != nil {
+				return err
+			}
+			if until != nil {
+				body["expires_at"] = until
+			}
+			if cmd.Flags().Changed("name") {
+				body["name"] = name
+			}
+			if readOnly {
+				body["access"] = tenant.ReadAccess
+			}
+			if agent {
+				body["acts_as"] = tenant.Agent
+			}
+			if cmd.Flags().Changed("stream") {
+				if _, err := tenant.ParseStreamSet(streams); err != nil {
+					return usagef("--stream: %w", err)
+				}
+				body["streams"] = streams
+			}
+			if len(body) == 0 {
+				return usagef("nothing to change: name what the key is to lose, as --read-only, or a new --name")
+			}
+			return o.onKey(cmd.Context(), env, args[0], func(ctx context.Context, c *apiclient.Client, path string, _ keyShape, _ json.RawMessage) error {
+				call := apiclient.Call{Method: http.MethodPatch, Path: path, Body: body}
+				return callWith(ctx, env, c, call, o.asJSON, func(k keyShape) error {
+					return printFields(env.Out, field{"Name", k.Name}, field{"Access", k.Access}, field{"Streams", k.reaches()}, field{"Acts as", k.ActsAs}, field{"Expires", at(k.ExpiresAt)})
+				})
+			})
+		},
+	}
+	o.add(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&name, "name", "", "a new name")
+	flags.StringVar(&expiresIn, "expires-in", "", "when it ends, sooner than it would: N_minutes, N_hours or N_days")
+	flags.BoolVar(&readOnly, "read-only", false, "the key reads only")
+	flags.StringArrayVar(&streams, "stream", nil, "the key reaches this stream only, or those whose names begin so: PREFIX*;\nmay be given several times")
+	flags.BoolVar(&agent, "agent", false, "the key is an agent's: good for making tokens only")
+	return cmd
+}
