@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/base64"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -67,6 +68,20 @@ func TestCheckTellsWhatDoesNotAnswer(t *testing.T) {
 				}
 			}
 		})
+	}
+	for url, want := range map[string]string{
+		"sqlite:" + filepath.Join(t.TempDir(), "store.db"):               "",
+		"sqlite:" + filepath.Join(t.TempDir(), "none", "store.db"):       "the directory of store.url is not there",
+		"postgres://u:secret-word@" + redistest.Refusing(t) + "/x":       "store: connect: ",
+		"postgres://u:secret-word@" + server.Addr + "/x?sslmode=disable": "store: connect: ", // no Postgres
+	} {
+		file := filepath.Join(t.TempDir(), "sluice.yaml")
+		writeFile(t, file, fmt.Sprintf("origin: http://localhost:8080\nursula: {nodes: [%q]}\nstore: {url: %q}\nauth: {sealing_key: %q}\n",
+			node, url, base64.StdEncoding.EncodeToString(make([]byte, 32))))
+		code, _, errOut := command(t, nil, "check", "--config", file)
+		if code != exitDone || !strings.Contains(errOut, want) || strings.Contains(errOut, "secret") || (errOut == "") != (want == "") {
+			t.Errorf("%s: exit %d: %s", url, code, errOut)
+		}
 	}
 	if code, _, errOut := command(t, nil, "check", "--offline", "--config", offlineFile(t, dead)); code != exitDone || errOut != "" {
 		t.Errorf("offline: exit %d: %s", code, errOut)
