@@ -145,11 +145,12 @@ func (a *App) manageOptions(c *config.Config) manage.Options {
 }
 
 // errManyReplicas says that this replica does not know what the others have open.
-var errManyReplicas = errors.New("tails are open at other replicas too")
+var errManyReplicas = errors.New("tails may be open at other replicas too")
 
-// tailsOf is how many tails an account has open, where this replica is the only one.
+// tailsOf is how many tails an account has open, where this replica is the only one: a
+// store or a Redis that may be shared says that it need not be.
 func (a *App) tailsOf(_ context.Context, account tenant.AccountID) (int, error) {
-	if a.shared != nil {
+	if a.shared != nil || a.stored.store.Shared() {
 		return 0, errManyReplicas
 	}
 	return a.limits.TailsOf(ratelimit.Subject{Account: string(account)}), nil
