@@ -93,6 +93,7 @@ func unavailable(who string) string {
 // locked): who is known, and who is not, is told from what can be read; changes are
 // refused so that they can be tried again, and made once it is free.
 func TestSQLiteLocked(t *testing.T) {
+	t.Parallel()
 	node := standIn(t)
 	path := fmt.Sprintf("%s/sluice.db", t.TempDir())
 	r := startReplica(t, managedFile([]string{node}, "sqlite:"+path, "15m", ""))

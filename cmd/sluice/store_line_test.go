@@ -65,7 +65,7 @@ func (l *storeLine) accept() {
 			return
 		}
 		var d net.Dialer
-		server, err := d.Dial("tcp", l.target) //nolint:noctx // loopback, and ended with the line
+		server, err := d.Dial("tcp", l.target)
 		if err != nil {
 			_ = client.Close()
 			continue

@@ -32,7 +32,7 @@ type followed struct {
 // none = a stranger's), in both kinds and over both protocols, at each replica.
 func (f *fleet) followers(t *testing.T, path string, who map[string]string) []*follower {
 	t.Helper()
-	var all []*follower
+	all := make([]*follower, 0, 4*len(who)*len(f.replicas))
 	for i, r := range f.replicas {
 		for proto, c := range map[string]*http.Client{"HTTP/1.1": http1(), "HTTP/2": http2()} {
 			t.Cleanup(c.CloseIdleConnections)
