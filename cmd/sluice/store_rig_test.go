@@ -37,6 +37,7 @@ const sealing = "auth: {sealing_key: \"c2x1aWNlIHNsdWljZSBzbHVpY2Ugc2x1aWNlIGtle
 type fleet struct {
 	cluster  *ursulatest.Cluster
 	postgres *postgrestest.Server
+	database string // its URL, past the lines
 	replicas []*replica
 	lines    []*storeLine // of each replica
 }
@@ -49,9 +50,9 @@ func newFleet(t *testing.T, replicas int, staleFor, level string) *fleet {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = f.cluster.Close() })
-	database := f.postgres.Database(t, "")
+	f.database = f.postgres.Database(t, "")
 	for range replicas {
-		line, url := newStoreLine(t, database)
+		line, url := newStoreLine(t, f.database)
 		f.lines = append(f.lines, line)
 		f.replicas = append(f.replicas, startReplica(t, managedFile(f.cluster.URLs(), url, staleFor, sealing+"log: {level: "+level+"}\n")))
 	}
