@@ -71,6 +71,11 @@ func TestStoreGone(t *testing.T) {
 		t.Run(fault.name, func(t *testing.T) {
 			tails := f.followers(t, users[0].path("json"), map[string]string{"first": users[0].key})
 			f.awaitTails(t, len(tails)/len(f.replicas))
+			for _, r := range f.replicas { // so that all is known
+				for _, a := range users {
+					want(t, r.settled(t, a.key, a.path("json")), http.StatusOK)
+				}
+			}
 			ctx, stop := context.WithCancel(t.Context())
 			var running sync.WaitGroup
 			loads := make([][]outcome, len(users))
@@ -80,11 +85,6 @@ func TestStoreGone(t *testing.T) {
 			}
 			defer running.Wait()
 			defer stop()
-			for _, r := range f.replicas { // so that all is known
-				for _, a := range users {
-					want(t, r.read(t, a.key, a.path("json")), http.StatusOK)
-				}
-			}
 			pause := time.NewTimer(faultTime())
 			<-pause.C
 			begun := time.Now()
@@ -179,8 +179,8 @@ func (w storeFault) change(t *testing.T, f *fleet) func(*testing.T, *replica) {
 	comeAgain(t, f.replicas[1].read(t, gone.key, a.path("json")), "AUTHENTICATION_UNAVAILABLE")
 	return func(t *testing.T, r *replica) {
 		t.Helper()
-		want(t, r.read(t, gone.key, a.path("json")), http.StatusUnauthorized)
-		want(t, r.read(t, a.key, a.path("json")), http.StatusOK)
+		want(t, r.settled(t, gone.key, a.path("json")), http.StatusUnauthorized)
+		want(t, r.settled(t, a.key, a.path("json")), http.StatusOK)
 	}
 }
 

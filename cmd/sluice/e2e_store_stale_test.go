@@ -26,7 +26,7 @@ func goneForLong(t *testing.T, staleFor time.Duration) {
 	t.Helper()
 	f := newFleet(t, 1, staleFor.String(), "info")
 	r, a := f.replicas[0], f.owner(t)
-	token := r.token(t, a.key).member(t, "access_token")
+	token := r.accessToken(t, a.key)
 	credentials := map[string]string{"first": a.key, "token": token, "stranger": ""}
 	tails := f.followers(t, a.path("open-json"), credentials)
 	f.awaitTails(t, len(tails))
@@ -100,17 +100,17 @@ func TestSQLiteLocked(t *testing.T) {
 	r.awaitReady(t)
 	f := &fleet{replicas: []*replica{r}}
 	a := f.owner(t)
-	want(t, r.read(t, a.key, a.path("json")), http.StatusOK)
+	want(t, r.settled(t, a.key, a.path("json")), http.StatusOK)
 	free := lockSQLite(t, path)
 	begun := time.Now()
 	comeAgain(t, r.manage(t, a.key, http.MethodPost, "/v1/api-keys", fields{"name": "meanwhile"}), "STORE_UNAVAILABLE")
 	t.Logf("a change was refused after %v", time.Since(begun))
 	want(t, r.read(t, a.key, a.path("json")), http.StatusOK)
-	want(t, r.read(t, newTestKey(t), a.path("json")), http.StatusUnauthorized)
+	want(t, r.settled(t, newTestKey(t), a.path("json")), http.StatusUnauthorized)
 	want(t, r.manage(t, a.key, http.MethodGet, "/v1/api-keys", nil), http.StatusOK)
 	free()
 	_, k := f.apiKey(t, a, "meanwhile")
-	want(t, r.read(t, k.key, a.path("json")), http.StatusOK)
+	want(t, r.settled(t, k.key, a.path("json")), http.StatusOK)
 }
 
 // lockSQLite holds the lock of those who change the file, as a process of its own would,

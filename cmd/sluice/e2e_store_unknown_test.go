@@ -52,7 +52,7 @@ func (f *fleet) makeKey(t *testing.T) {
 	for i := range 10 {
 		_, k := f.apiKey(t, a, fmt.Sprintf("key %d", i))
 		for j, r := range f.replicas {
-			if got := r.read(t, k.key, a.path("json")); got.StatusCode != http.StatusOK {
+			if got := r.settled(t, k.key, a.path("json")); got.StatusCode != http.StatusOK {
 				t.Errorf("key %d at replica %d: %d %s", i, j, got.StatusCode, got.Text)
 			}
 		}
@@ -64,7 +64,7 @@ func (f *fleet) declareKey(t *testing.T) {
 	a := payer{id: testAccount(t), key: newTestKey(t)}
 	first := f.replicas[0]
 	for _, r := range f.replicas {
-		if got := r.read(t, a.key, a.path("json")); got.StatusCode != http.StatusUnauthorized {
+		if got := r.settled(t, a.key, a.path("json")); got.StatusCode != http.StatusUnauthorized {
 			t.Fatalf("before it is declared: %d %s", got.StatusCode, got.Text)
 		}
 	}
@@ -86,7 +86,7 @@ func (f *fleet) makePublic(t *testing.T) {
 	a := f.owner(t)
 	const name = "open-bytes"
 	for _, r := range f.replicas {
-		if got := r.read(t, "", a.path(name)); got.StatusCode != http.StatusUnauthorized {
+		if got := r.settled(t, "", a.path(name)); got.StatusCode != http.StatusUnauthorized {
 			t.Fatalf("before it is there: %d %s", got.StatusCode, got.Text)
 		}
 	}
@@ -104,7 +104,7 @@ func (f *fleet) makePublic(t *testing.T) {
 func (f *fleet) flood(t *testing.T) {
 	a := f.owner(t)
 	at := f.replicas[1]
-	want(t, at.read(t, a.key, a.path("json")), http.StatusOK)
+	want(t, at.settled(t, a.key, a.path("json")), http.StatusOK)
 	c, before := loadClient(t), f.lines[1].asked.Load()
 	var group errgroup.Group
 	group.SetLimit(16)
@@ -125,6 +125,7 @@ func (f *fleet) flood(t *testing.T) {
 	}
 	// Meanwhile somebody whose key is good notices nothing, and a new key works.
 	_, k := f.apiKey(t, a, "made meanwhile")
+	want(t, at.settled(t, k.key, a.path("json")), http.StatusOK)
 	for range 50 {
 		for _, by := range []payer{a, {id: a.id, key: k.key}} {
 			if o := at.try(c, payer{id: a.id, key: by.key}, "read"); !o.ok() {
@@ -150,7 +151,7 @@ var errUnexpected = errors.New("not as it should be")
 func (f *fleet) garbage(t *testing.T) {
 	a := f.owner(t)
 	at, line, c := f.replicas[1], f.lines[1], loadClient(t)
-	want(t, at.read(t, a.key, a.path("json")), http.StatusOK)
+	want(t, at.settled(t, a.key, a.path("json")), http.StatusOK)
 	before, began := line.asked.Load(), time.Now()
 	const tries = 2000
 	for i := range tries {

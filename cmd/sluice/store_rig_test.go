@@ -161,6 +161,29 @@ func (f *fleet) apiKey(t *testing.T, a payer, name string) (id string, k payer) 
 	return made.member(t, "id"), payer{id: a.id, key: made.member(t, "key")}
 }
 
+// settled is read, again for as long as a store that is there did not answer in time, as
+// on a machine with much else to do.
+func (r *replica) settled(t *testing.T, credential, path string) (got reply) {
+	t.Helper()
+	eventually(t, "the store answers in time", func() bool {
+		got = r.read(t, credential, path)
+		return got.StatusCode != http.StatusServiceUnavailable
+	})
+	return got
+}
+
+// accessToken exchanges a key at a replica, and is settled in the same way.
+func (r *replica) accessToken(t *testing.T, key string) string {
+	t.Helper()
+	var made reply
+	eventually(t, "the store answers in time", func() bool {
+		made = r.token(t, key)
+		return made.StatusCode != http.StatusServiceUnavailable
+	})
+	want(t, made, http.StatusOK)
+	return made.member(t, "access_token")
+}
+
 // token exchanges a key at a replica.
 func (r *replica) token(t *testing.T, key string) reply {
 	t.Helper()

@@ -34,6 +34,11 @@ func (f *fleet) followers(t *testing.T, path string, who map[string]string) []*f
 	t.Helper()
 	all := make([]*follower, 0, 4*len(who)*len(f.replicas))
 	for i, r := range f.replicas {
+		for name, credential := range who { // so that none waits for the store
+			if got := r.settled(t, credential, path); got.StatusCode != http.StatusOK {
+				t.Fatalf("%s, before its tail: %d %s", name, got.StatusCode, got.Text)
+			}
+		}
 		for proto, c := range map[string]*http.Client{"HTTP/1.1": http1(), "HTTP/2": http2()} {
 			t.Cleanup(c.CloseIdleConnections)
 			for name, credential := range who {
