@@ -56,7 +56,7 @@ const (
 	oneLookup = 250 * time.Millisecond
 	// knownPerSecond are requests on known keys.
 	knownPerSecond = 200
-	// waitsForStore is what they may wait for the store at most (99 in 100 of them).
+	// waitsForStore is what they may wait for the store at most.
 	waitsForStore = 50 * time.Millisecond
 )
 
@@ -212,19 +212,19 @@ func noticesNothing(t *testing.T, all []outcome, begun, back time.Time) {
 	if len(before) < 10 || len(during) < 10 {
 		t.Fatalf("%d requests before the fault, %d during it", len(before), len(during))
 	}
-	was, is := ninetyNine(before), ninetyNine(during)
-	t.Logf("99 of 100 requests took %v before and %v with the store gone, of %d", was, is, len(during))
-	limit := was + waitsForStore
-	if !soak() {
-		limit += busyFor / 2
+	part := 90 // of 100: on a machine that does other things the slowest are its own
+	if soak() {
+		part = 99
 	}
-	if is > limit {
-		t.Errorf("99 of 100 requests took up to %v before, and %v with the store gone", was, is)
+	was, is := most(before, part), most(during, part)
+	t.Logf("%d of 100 requests took %v before and %v with the store gone, of %d", part, was, is, len(during))
+	if is > was+waitsForStore {
+		t.Errorf("%d of 100 requests took up to %v before, and %v with the store gone", part, was, is)
 	}
 }
 
-// ninetyNine is what 99 of 100 took at most.
-func ninetyNine(all []time.Duration) time.Duration {
+// most is what so many of 100 took at most.
+func most(all []time.Duration, part int) time.Duration {
 	slices.Sort(all)
-	return all[len(all)*99/100]
+	return all[len(all)*part/100]
 }
