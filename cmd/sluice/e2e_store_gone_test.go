@@ -175,7 +175,7 @@ func (w storeFault) change(t *testing.T, f *fleet) func(*testing.T, *replica) {
 	first := f.replicas[0]
 	a := f.owner(t)
 	id, gone := f.apiKey(t, a, "to be revoked")
-	want(t, first.manage(t, a.key, http.MethodDelete, "/v1/api-keys/"+id, nil), http.StatusNoContent)
+	want(t, first.managed(t, a.key, http.MethodDelete, "/v1/api-keys/"+id, nil), http.StatusNoContent)
 	comeAgain(t, f.replicas[1].read(t, gone.key, a.path("json")), "AUTHENTICATION_UNAVAILABLE")
 	return func(t *testing.T, r *replica) {
 		t.Helper()
@@ -212,13 +212,15 @@ func noticesNothing(t *testing.T, all []outcome, begun, back time.Time) {
 	if len(before) < 10 || len(during) < 10 {
 		t.Fatalf("%d requests before the fault, %d during it", len(before), len(during))
 	}
-	part := 90 // of 100: on a machine that does other things the slowest are its own
+	// On a machine that does other things the slowest are its own. A wait for the store is
+	// 250 ms, and everybody's.
+	part, limit := 75, waitsForStore+busyFor/2
 	if soak() {
-		part = 99
+		part, limit = 99, waitsForStore
 	}
 	was, is := most(before, part), most(during, part)
 	t.Logf("%d of 100 requests took %v before and %v with the store gone, of %d", part, was, is, len(during))
-	if is > was+waitsForStore {
+	if is > was+limit {
 		t.Errorf("%d of 100 requests took up to %v before, and %v with the store gone", part, was, is)
 	}
 }

@@ -32,7 +32,7 @@ func takeaways() []takeaway {
 	owner := func(method, path string, body any) func(*testing.T, *replica, payer, string) reply {
 		return func(t *testing.T, r *replica, a payer, id string) reply {
 			t.Helper()
-			return r.manage(t, a.key, method, strings.ReplaceAll(path, "{id}", id), body)
+			return r.managed(t, a.key, method, strings.ReplaceAll(path, "{id}", id), body)
 		}
 	}
 	operator := func(method string, body any) func(*testing.T, *replica, payer, string) reply {
@@ -190,7 +190,7 @@ func (f *fleet) revokeUnderLoad(t *testing.T, within time.Duration) {
 	warm := time.NewTimer(300 * time.Millisecond)
 	<-warm.C
 	start := time.Now()
-	want(t, f.replicas[0].manage(t, a.key, http.MethodDelete, "/v1/api-keys/"+id, nil), http.StatusNoContent)
+	want(t, f.replicas[0].managed(t, a.key, http.MethodDelete, "/v1/api-keys/"+id, nil), http.StatusNoContent)
 	over := time.NewTimer(time.Until(start.Add(within + 500*time.Millisecond)))
 	<-over.C
 	stop()

@@ -35,7 +35,7 @@ func holdsNoSecret(t *testing.T, f *fleet, stored func(*testing.T) string) {
 	t.Helper()
 	r, a := f.replicas[0], f.owner(t)
 	id, k := f.apiKey(t, a, "second")
-	rotated := r.manage(t, a.key, http.MethodPost, "/v1/api-keys/"+id+"/rotate", nil)
+	rotated := r.managed(t, a.key, http.MethodPost, "/v1/api-keys/"+id+"/rotate", nil)
 	want(t, rotated, http.StatusOK)
 	keys := map[string]string{"the first key": a.key, "a key": k.key, "its second secret": rotated.member(t, "key")}
 	secrets := maps.Clone(keys)
@@ -47,7 +47,7 @@ func holdsNoSecret(t *testing.T, f *fleet, stored func(*testing.T) string) {
 	}
 	var api strings.Builder
 	for _, path := range []string{"/v1/api-keys", "/v1/api-keys/" + id, "/v1/account", "/v1/streams"} {
-		api.WriteString(r.manage(t, a.key, http.MethodGet, path, nil).Text)
+		api.WriteString(r.managed(t, a.key, http.MethodGet, path, nil).Text)
 	}
 	for _, path := range []string{"/v1/accounts", "/v1/accounts/" + a.id, "/v1/accounts/" + a.id + "/api-keys"} {
 		api.WriteString(r.manage(t, "", http.MethodGet, path, nil).Text)

@@ -80,6 +80,17 @@ func (r *replica) manage(t *testing.T, key, method, path string, body any) reply
 	return ask(t, method, url, in, headers...)
 }
 
+// managed is manage, again for as long as the key could not be looked up in time, as on a
+// machine with much else to do.
+func (r *replica) managed(t *testing.T, key, method, path string, body any) (got reply) {
+	t.Helper()
+	eventually(t, "the store answers in time", func() bool {
+		got = r.manage(t, key, method, path, body)
+		return got.code() != "AUTHENTICATION_UNAVAILABLE"
+	})
+	return got
+}
+
 // ask makes one request and reads the answer whole.
 func ask(t *testing.T, method, url string, in io.Reader, headers ...string) reply {
 	t.Helper()
@@ -145,18 +156,18 @@ func (f *fleet) owner(t *testing.T) payer {
 func (f *fleet) stream(t *testing.T, a payer, name string) {
 	t.Helper()
 	r := f.replicas[0]
-	want(t, r.manage(t, a.key, http.MethodPost, "/v1/streams", fields{
+	want(t, r.managed(t, a.key, http.MethodPost, "/v1/streams", fields{
 		"name": name, "content_type": edgeStreams[name], "public": strings.HasPrefix(name, "open-"),
 	}), http.StatusCreated)
 	eventually(t, "the stream is active", func() bool {
-		return r.manage(t, a.key, http.MethodGet, "/v1/streams/"+name, nil).member(t, "state") == "active"
+		return r.managed(t, a.key, http.MethodGet, "/v1/streams/"+name, nil).member(t, "state") == "active"
 	})
 }
 
 // apiKey makes a key of the account.
 func (f *fleet) apiKey(t *testing.T, a payer, name string) (id string, k payer) {
 	t.Helper()
-	made := f.replicas[0].manage(t, a.key, http.MethodPost, "/v1/api-keys", fields{"name": name})
+	made := f.replicas[0].managed(t, a.key, http.MethodPost, "/v1/api-keys", fields{"name": name})
 	want(t, made, http.StatusCreated)
 	return made.member(t, "id"), payer{id: a.id, key: made.member(t, "key")}
 }
