@@ -42,7 +42,7 @@ func (f *fleet) followers(t *testing.T, path string, who map[string]string) []*f
 		for proto, c := range map[string]*http.Client{"HTTP/1.1": http1(), "HTTP/2": http2()} {
 			t.Cleanup(c.CloseIdleConnections)
 			for name, credential := range who {
-				for kind, query := range map[string]string{"SSE": "?offset=now&live=sse", "long-poll": "?offset=now&live=long-poll&timeout_ms=30000"} {
+				for kind, query := range map[string]string{"SSE": "?offset=now&live=sse", "long-poll": "?offset=now&live=long-poll&timeout_ms=60000"} {
 					tail := &follower{who: name, at: kind + " over " + proto + " at " + []string{"the first", "another"}[min(i, 1)], sse: kind == "SSE", text: &syncbuf.Buffer{}, end: make(chan followed, 1)}
 					tail.follow(t, c, r.URL+path+query, credential)
 					all = append(all, tail)
