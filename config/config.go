@@ -124,6 +124,12 @@ type Store struct {
 	// store is out of reach. So long may a revocation elsewhere go unheard. 0 refuses
 	// at once.
 	StaleFor time.Duration `yaml:"stale_for" default:"15m" eg:"15m" min:"0s" max:"24h" restart:"true"`
+
+	// The most keys that a replica remembers, as many streams, and a fifth as many
+	// accounts: about 3 KiB of memory for each key and its stream. The longest unused goes
+	// first, and is asked for again at its next request. More than are in use at one time
+	// spares the store work, and customers a loss of the store.
+	KnownKeys int `yaml:"known_keys" default:"100000" eg:"100000" min:"1000" max:"10000000" restart:"true"`
 }
 
 // Configured reports whether there is a store.

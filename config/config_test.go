@@ -57,7 +57,7 @@ func defaults() *Config {
 		Ursula: Ursula{Nodes: []string{"http://10.0.0.1:4437"}},
 		Auth:   Auth{TokenLifetime: 10 * time.Minute, ExchangePerSecond: 10},
 		Tails:  Tails{Heartbeat: 15 * time.Second},
-		Store:  Store{StaleFor: 15 * time.Minute},
+		Store:  Store{StaleFor: 15 * time.Minute, KnownKeys: 100_000},
 		Server: Server{ConnectionsPerAddress: 1024, FailedCredentialsPerMinute: 60},
 		Limits: Limits{
 			Default: DefaultLimits{RequestsPerSecond: 50, Burst: 100, OpenTails: 16, Uploads: 8, UploadBytes: 64 * MiB, RequestBytes: 8 * MiB},
@@ -142,7 +142,7 @@ func TestGoodFiles(t *testing.T) {
 	odd.CORS.Origins = []string{"*"}
 
 	stored := defaults()
-	stored.Store = Store{URL: secret.New("postgres://sluice:word@10.0.0.5:5432/sluice"), StaleFor: time.Minute}
+	stored.Store = Store{URL: secret.New("postgres://sluice:word@10.0.0.5:5432/sluice"), StaleFor: time.Minute, KnownKeys: 5000}
 	stored.Auth.SealingKey = secret.New("MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=")
 
 	want := map[string]*Config{"good-store.yml": stored, "good-minimal.yml": minimalFile, "good-full.yml": full, "good-bom-crlf-file.yml": odd}

@@ -27,6 +27,8 @@ func TestWarningsOfCredentials(t *testing.T) {
 	issuer := func(issuer, more string) string {
 		return signed[:len(signed)-2] + ", issuers: [{issuer: \"" + issuer + "\", audience: x, account_claim: account, accounts: [acme, beta]" + more + "}]}\naccounts: [{id: acme}, {id: beta}]\n"
 	}
+	// The store keeps signing keys, and accounts that no file declares.
+	const kept = minimal + "store: {url: \"sqlite:/var/lib/sluice/sluice.db\"}\n"
 	for name, tc := range map[string]struct {
 		file string
 		want []string // "line path"
@@ -35,6 +37,8 @@ func TestWarningsOfCredentials(t *testing.T) {
 		"no key for tokens":            {minimal, []string{"1 auth.signing_keys"}, "no other replica"},
 		"an empty list of keys":        {minimal + "auth: {signing_keys: []}", []string{"3 auth.signing_keys"}, "openssl ecparam"},
 		"no key, on one machine":       {local, nil, ""},
+		"no key, with a store":         {kept, nil, ""},
+		"an account that is kept":      {kept + `auth: {issuers: [{issuer: "https://login.example.com", audience: x, account_claim: account, accounts: [acme]}]}`, nil, ""},
 		"no key, and no exchange":      {minimal + "auth: {exchange_per_second: 0}", []string{"3 auth.exchange_per_second"}, "turns the token exchange off"},
 		"an issuer":                    {minimal + issuer("https://login.example.com", ""), nil, ""},
 		"an issuer on loopback":        {minimal + issuer("http://127.0.0.1:9000", ""), []string{"3 auth.issuers[0].issuer"}, "trials"},

@@ -84,8 +84,8 @@ func (f *findings) oddAuth(c *Config) {
 	switch origin, err := url.Parse(c.Origin); {
 	case c.Auth.ExchangePerSecond == 0:
 		f.add("auth.exchange_per_second", "is 0, which turns the token exchange off and does not mean unlimited; leave the key out for the default")
-	case len(c.Auth.SigningKeys) > 0 || err == nil && loopbackHost(origin.Hostname()):
-		// On one machine there is no other replica.
+	case len(c.Auth.SigningKeys) > 0 || c.Store.Configured() || err == nil && loopbackHost(origin.Hostname()):
+		// The store keeps the keys for all replicas. On one machine there is no other replica.
 	default:
 		f.add("auth.signing_keys", `has no key, so that tokens are signed with one that this process makes: they end with it, and no other replica takes them; write signing_keys: ["file:/etc/sluice/signing-1.pem"], made by "openssl ecparam -name prime256v1 -genkey -noout"`)
 	}
@@ -101,7 +101,7 @@ func (f *findings) oddAuth(c *Config) {
 			}
 		}
 		for j, id := range is.Accounts {
-			if !declared[id] {
+			if !declared[id] && !c.Store.Configured() { // else people may make it, or have
 				f.add(fmt.Sprintf("%s.accounts[%d]", path, j), "no account of that id is declared, so that its tokens are refused with 403; declare it under accounts, or remove it here")
 			}
 		}

@@ -21,7 +21,7 @@ func rawGet(method, target string, headers ...string) string {
 
 // H05: of two credentials one part checked the first and another used the
 // second. Two Authorization headers are none, and so is a list in one; no cookie
-// and no query is read beside the header, or sent on.
+// is read beside the header, or sent on. A17: nor is a query, which would be in logs.
 func TestTwoCredentials(t *testing.T) {
 	rg, u := newUpRig(t, respond(whole("200 OK", "", "ok")), rigOptions{})
 	full, other, token := "Bearer "+rg.Keys[key], "Bearer "+rg.Keys["other.full"], "Bearer "+rg.token(t, key)

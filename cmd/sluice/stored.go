@@ -25,6 +25,8 @@ const (
 	// tries: a replica that knows nobody is of no use, and a supervisor starts it again.
 	storePatience = 30 * time.Second
 	storeRetry    = 500 * time.Millisecond
+	// keysPerAccount is how many known keys there are to one known account.
+	keysPerAccount = 5
 )
 
 // managementRate is how often one account may call the Management API (design §6: its
@@ -87,6 +89,7 @@ func (a *App) openStore(c *config.Config) error {
 	}
 	a.stored.replica = known.New(ctx, known.Options{
 		Source: a.stored.store, Defaults: limitsOf(c.Limits.Default), StaleFor: c.Store.StaleFor, Now: time.Now,
+		Keys: c.Store.KnownKeys, Streams: c.Store.KnownKeys, Accounts: c.Store.KnownKeys / keysPerAccount,
 		Events: known.Events{Lost: a.storeLost, Back: a.storeBack},
 	})
 	a.stored.reconciler = manage.NewReconciler(manage.ReconcilerOptions{

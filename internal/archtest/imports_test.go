@@ -77,6 +77,7 @@ func layers() map[string]rule {
 		// but for what starts the real parts and what is measured apart.
 		"bench/...":    {imports: []string{"bench/...", "internal/ursulatest/...", "gateway/upstream"}, tests: []string{"cmd/sluice"}},
 		"bench/limits": {tests: []string{"ratelimit", "internal/redistest", "internal/ursulatest/..."}},
+		"bench/store":  {tests: []string{"auth", "internal/postgrestest", "internal/ursulatest/..."}},
 	}
 }
 

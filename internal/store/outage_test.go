@@ -111,7 +111,7 @@ func TestRestartFailsNoCall(t *testing.T) {
 	r.account(t, "acme")
 	for round := range 3 {
 		var looking sync.WaitGroup
-		for range postgresIdle { // so many connections are kept
+		for range postgresReaders { // so many connections are kept
 			looking.Go(func() {
 				if _, err := r.Account(t.Context(), "acme"); err != nil {
 					t.Error(err)

@@ -17,7 +17,6 @@ import (
 const (
 	postgresReaders = 8
 	postgresWriters = 4
-	postgresIdle    = 4
 	connIdleTime    = 5 * time.Minute
 	connLife        = 30 * time.Minute // so that a server that came back gets its share
 	connectTime     = 5 * time.Second
@@ -45,9 +44,12 @@ func (s *Store) openPostgres(ctx context.Context, o Options) error {
 	pool := func(most int) *sql.DB {
 		// A connection is tried before each use: of a server that was restarted or replaced
 		// none is left, and no call should be the one that finds out.
-		db := stdlib.OpenDB(*config, stdlib.OptionShouldPing(func(context.Context, stdlib.ShouldPingParams) bool { return true }))
+		connector := stdlib.GetConnector(*config, stdlib.OptionShouldPing(func(context.Context, stdlib.ShouldPingParams) bool { return true }))
+		db := sql.OpenDB(newDialer(connector, most, connectTime))
 		db.SetMaxOpenConns(most)
-		db.SetMaxIdleConns(postgresIdle)
+		// All are kept that were needed at one time: of those beyond, each would be closed
+		// after one look-up and made anew for the next, which costs a server far more.
+		db.SetMaxIdleConns(most)
 		db.SetConnMaxIdleTime(connIdleTime)
 		db.SetConnMaxLifetime(connLife)
 		return db
