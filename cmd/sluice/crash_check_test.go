@@ -86,8 +86,7 @@ func (p *person) checkNames(ctx context.Context, shared bool) {
 			p.deleteStream(ctx, name)
 		}
 		n.contentType = "application/x-ndjson"
-		p.createStream(ctx, p.key, name, n.contentType)
-		n.exists = true
+		n.exists = p.createStream(ctx, p.key, name, n.contentType, int(settledWithin.Seconds()))
 	}
 	p.checkStreams(ctx)
 }

@@ -59,7 +59,7 @@ func (p *person) live(ctx context.Context) {
 		wish, cancel := context.WithTimeout(context.WithoutCancel(ctx), callerPatience)
 		switch n := p.random.IntN(100); {
 		case n < 55:
-			p.toggle(wish, fmt.Sprintf("%s-%d", p.label, p.random.IntN(3)))
+			p.toggle(wish, fmt.Sprintf("%s-%d", p.label, p.random.IntN(5)))
 		case n < 65:
 			p.quarrel(wish)
 		case n < 80:
@@ -89,12 +89,13 @@ func (p *person) toggle(ctx context.Context, name string) {
 		return
 	}
 	n.contentType = []string{"application/json", "text/plain"}[p.random.IntN(2)]
-	p.createStream(ctx, p.key, name, n.contentType)
-	n.exists = true
+	n.exists = p.createStream(ctx, p.key, name, n.contentType, 2)
 }
 
-// createStream repeats until the stream is there, by what the API says of a repeat.
-func (p *person) createStream(ctx context.Context, key, name, contentType string) {
+// createStream repeats until the stream is there, by what the API says of a repeat. While
+// the one before is being deleted it waits a few times, and reports false where that was
+// not enough: nothing is made.
+func (p *person) createStream(ctx context.Context, key, name, contentType string, waits int) bool {
 	for first := true; ctx.Err() == nil; {
 		a := p.owner(ctx, key, http.MethodPost, "/v1/streams", `{"name":"`+name+`","content_type":"`+contentType+`"}`)
 		p.note(name, "create as "+contentType, a)
@@ -103,17 +104,22 @@ func (p *person) createStream(ctx context.Context, key, name, contentType string
 		case a.unknown():
 			first = false
 		case a.status == http.StatusCreated, taken && a.retry == 0 && a.field == "" && !first:
-			return
-		case taken && a.retry > 0: // the one before is being deleted
+			return true
+		case taken && a.retry > 0:
+			if waits--; waits < 0 {
+				return false
+			}
 			p.pause(ctx, a.retry)
 		default:
 			p.wrong(name, "create", a)
-			return
+			return false
 		}
 	}
+	p.t.Errorf("%s of %s cannot be created: %q", name, p.account, p.story[name])
+	return false
 }
 
-// deleteStream repeats until the stream is going, and now and then waits until it is gone.
+// deleteStream repeats until it is acknowledged that the stream goes.
 func (p *person) deleteStream(ctx context.Context, name string) {
 	for first := true; ; {
 		a := p.owner(ctx, p.key, http.MethodDelete, "/v1/streams/"+name, "")
@@ -126,27 +132,6 @@ func (p *person) deleteStream(ctx context.Context, name string) {
 			p.wrong(name, "delete", a)
 		}
 		break
-	}
-	if p.random.IntN(3) == 0 {
-		p.awaitGone(ctx, name)
-	}
-}
-
-// awaitGone asks until there is no such stream.
-func (p *person) awaitGone(ctx context.Context, name string) {
-	for {
-		a := p.owner(ctx, p.key, http.MethodGet, "/v1/streams/"+name, "")
-		switch {
-		case a.unknown():
-		case a.status == http.StatusNotFound:
-			return
-		case a.status == http.StatusOK:
-			p.pause(ctx, 50*time.Millisecond)
-		default:
-			p.note(name, "look", a)
-			p.wrong(name, "look", a)
-			return
-		}
 	}
 }
 
@@ -176,7 +161,7 @@ func (p *person) comeAndGo(ctx context.Context) {
 	if !p.takes(ctx, id, key) {
 		p.t.Errorf("the first key of %s does not work: %q", id, p.story[id])
 	}
-	p.createStream(ctx, key, "short", "text/plain")
+	p.createStream(ctx, key, "short", "text/plain", 0)
 	for first := true; ; {
 		a := p.operator(ctx, http.MethodDelete, "/v1/accounts/"+id, "")
 		p.note(id, "delete", a)

@@ -139,7 +139,7 @@ func (m *mortal) reign(ctx context.Context, kills int, random *rand.Rand) error 
 				return err
 			}
 		}
-		moment := time.NewTimer(time.Duration(random.Int64N(int64(700 * time.Millisecond))))
+		moment := time.NewTimer(time.Duration(random.Int64N(int64(1200 * time.Millisecond))))
 		select {
 		case <-m.Done():
 			moment.Stop()
