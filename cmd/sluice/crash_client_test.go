@@ -19,7 +19,7 @@ import (
 // repeats as the answers say.
 
 // callerPatience bounds one wish of a caller, with all its repeats.
-const callerPatience = 60 * time.Second
+const callerPatience = 3 * time.Minute
 
 // caller is such a client. One goroutine uses it.
 type caller struct {

@@ -128,9 +128,12 @@ func (m *mortal) answers(ctx context.Context, path string) int {
 }
 
 // reign starts the replica and kills it, so many times, and leaves it running. Three
-// times in four it is let to get ready first; else it may die while it starts.
+// times in four it is let to get ready first; else it may die while it starts. Where a
+// start takes its time so does the rest, and it lives the longer.
 func (m *mortal) reign(ctx context.Context, kills int, random *rand.Rand) error {
+	took := time.Duration(0)
 	for range kills {
+		began := time.Now()
 		if err := m.start(); err != nil {
 			return err
 		}
@@ -138,8 +141,9 @@ func (m *mortal) reign(ctx context.Context, kills int, random *rand.Rand) error 
 			if err := m.ready(ctx); err != nil {
 				return err
 			}
+			took = time.Since(began)
 		}
-		moment := time.NewTimer(time.Duration(random.Int64N(int64(1200 * time.Millisecond))))
+		moment := time.NewTimer(time.Duration(random.Float64() * float64(time.Second+3*took)))
 		select {
 		case <-m.Done():
 			moment.Stop()
