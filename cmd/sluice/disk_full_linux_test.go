@@ -160,6 +160,9 @@ func newFullTrial(t *testing.T, disk fullDisk) *fullTrial {
 	// A stream of JSON, which takes what the callers send.
 	f.p.names["known"] = &named{contentType: "application/json"}
 	f.p.names["known"].exists = f.p.createStream(t.Context(), f.p.key, "known", "application/json", 0)
+	f.p.names["going"] = &named{contentType: "text/plain"}
+	f.p.names["going"].exists = f.p.createStream(t.Context(), f.p.key, "going", "text/plain", 0)
+	f.p.makeKey(t.Context())
 	f.rows = openRows(t, disk.url)
 	return f
 }
@@ -229,6 +232,7 @@ func (f *fullTrial) run(t *testing.T) {
 			f.refused = append(f.refused, id)
 		}
 	}
+	f.makeOwn(t)
 	f.checkFull(t)
 	if f.disk.stays {
 		f.startAgain(t)
@@ -240,15 +244,66 @@ func (f *fullTrial) run(t *testing.T) {
 			t.Errorf("%s cannot be made, with room", id)
 		}
 	}
-	f.p.makeKey(t.Context())
-	f.p.toggle(t.Context(), "afterwards")
 	f.startAgain(t)
 	f.checkMade(t)
+	// A stream whose row was kept, and nothing more, is finished by now or soon.
+	f.settle(t)
+	f.checkBothSides(t.Context(), t)
+	for name, n := range f.p.names {
+		if !n.exists {
+			f.p.toggle(t.Context(), name)
+		}
+	}
+	f.p.makeKey(t.Context())
 	f.settle(t)
 	f.checkBothSides(t.Context(), t)
 	f.p.checkStreams(t.Context())
 	f.p.checkKeys(t.Context())
 	f.replica.checkLog(t)
+}
+
+// makeOwn has the owner make streams and keys, delete one and revoke one. What is answered
+// is done, or is refused and nothing of it is there.
+func (f *fullTrial) makeOwn(t *testing.T) {
+	t.Helper()
+	refused := 0
+	own := func(method, path, body string, done int) bool {
+		a, err := f.p.try(t.Context(), f.replica.URL+path, f.p.key, method, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.status == done {
+			return true
+		}
+		f.wantUnavailable(t, a)
+		refused++
+		return false
+	}
+	for i := range 10 {
+		name := fmt.Sprint("full-", i)
+		n := &named{contentType: "application/json"}
+		f.p.names[name] = n
+		n.exists = own(http.MethodPost, "/v1/streams", `{"name":"`+name+`","content_type":"application/json"}`, http.StatusCreated)
+		if !n.exists {
+			if in, _ := f.atNode(t.Context(), t, f.p.account+"/"+name); in != "" {
+				t.Errorf("stream %s was refused, and the node has it", name)
+			}
+			if a := f.p.owner(t.Context(), f.p.key, http.MethodGet, "/v1/streams/"+name, ""); a.status != http.StatusNotFound {
+				t.Errorf("stream %s, which was refused: %v", name, a)
+			}
+		}
+		key := fmt.Sprint("full ", i)
+		if !own(http.MethodPost, "/v1/api-keys", `{"name":"`+key+`"}`, http.StatusCreated) && f.p.lookFor(t.Context(), key) != nil {
+			t.Errorf("key %s was refused, and is there", key)
+		}
+	}
+	n := f.p.names["going"]
+	n.exists = !own(http.MethodDelete, "/v1/streams/going", "", http.StatusAccepted)
+	k := f.p.keys[0]
+	if own(http.MethodDelete, "/v1/api-keys/"+k.id, "", http.StatusNoContent) {
+		k.revoked, k.secrets[0].ended = true, true
+	}
+	t.Logf("%d of the owner's calls were refused", refused)
 }
 
 // checkMade wants every account that was acknowledged, with its key.
