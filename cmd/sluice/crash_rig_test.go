@@ -83,7 +83,7 @@ func (m *mortal) start() error {
 		return err
 	}
 	// It is ended by a signal, not by a context.
-	cmd := exec.Command(os.Args[0], "serve", "--config", m.path) //nolint:gosec,noctx // this program, with a life of its own
+	cmd := exec.Command(os.Args[0], "serve", "--config", m.path) //nolint:noctx // this program, with a life of its own
 	cmd.Env = append(os.Environ(), asProgram+"=1")
 	cmd.Stderr = log
 	return errors.Join(m.Run(cmd), log.Close())

@@ -64,8 +64,9 @@ func (a *App) openStore(c *config.Config) error {
 	tick := time.NewTicker(storeRetry)
 	defer tick.Stop()
 	for told := false; ; {
-		a.stored.store, err = store.Open(ctx, o)
-		if err == nil || errors.Is(err, store.ErrUnusable) {
+		// What the file declares is a part of it: a store that takes no write may do so soon.
+		err = a.stored.open(ctx, o, c)
+		if err == nil || !errors.Is(err, store.ErrUnavailable) {
 			break
 		}
 		if !told {
@@ -80,9 +81,6 @@ func (a *App) openStore(c *config.Config) error {
 		break
 	}
 	if err != nil {
-		return fmt.Errorf("store.url: %w", err)
-	}
-	if err := a.stored.declare(c); err != nil {
 		return err
 	}
 	a.stored.replica = known.New(ctx, known.Options{
@@ -93,6 +91,18 @@ func (a *App) openStore(c *config.Config) error {
 		Store: a.stored.store, Nodes: nodeClient{a}, Log: a.log, Now: time.Now, Random: rand.Reader, Holder: rand.Text(),
 	})
 	return nil
+}
+
+// open opens the store, where it is not open yet, and declares what the file states.
+func (s *stored) open(ctx context.Context, o store.Options, c *config.Config) error {
+	if s.store == nil {
+		opened, err := store.Open(ctx, o)
+		if err != nil {
+			return fmt.Errorf("store.url: %w", err)
+		}
+		s.store = opened
+	}
+	return s.declare(c)
 }
 
 // declare makes what the file states true in the store.
