@@ -102,11 +102,11 @@ func (s *stored) open(ctx context.Context, o store.Options, c *config.Config) er
 		}
 		s.store = opened
 	}
-	return s.declare(c)
+	return s.declare(context.WithoutCancel(ctx), c) // with a time of its own
 }
 
 // declare makes what the file states true in the store.
-func (s *stored) declare(c *config.Config) error {
+func (s *stored) declare(ctx context.Context, c *config.Config) error {
 	content, err := declared(c)
 	if err != nil {
 		return err
@@ -115,7 +115,7 @@ func (s *stored) declare(c *config.Config) error {
 	for i, a := range c.Accounts {
 		d.Accounts = append(d.Accounts, store.Account{ID: content.Accounts[i].ID, State: content.Accounts[i].State, Limits: ownLimits(a.Limits)})
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), storePatience)
+	ctx, cancel := context.WithTimeout(ctx, storePatience)
 	defer cancel()
 	if err := s.store.Declare(ctx, d); err != nil {
 		return fmt.Errorf("declare the accounts of the file: %w", err)
