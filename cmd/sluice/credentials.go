@@ -30,7 +30,7 @@ func (a *App) declare(c *config.Config) (content memory.Content, put func() erro
 		return content, func() error { return nil }, a.credentials(c, content)
 	case a.stored != nil:
 		return content, func() error {
-			if err := a.stored.declare(c); err != nil {
+			if err := a.stored.declare(context.Background(), c); err != nil {
 				return err
 			}
 			a.stored.replica.SetDefaults(limitsOf(c.Limits.Default))

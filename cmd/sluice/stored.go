@@ -66,8 +66,9 @@ func (a *App) openStore(c *config.Config) error {
 	tick := time.NewTicker(storeRetry)
 	defer tick.Stop()
 	for told := false; ; {
-		a.stored.store, err = store.Open(ctx, o)
-		if err == nil || errors.Is(err, store.ErrUnusable) {
+		// What the file declares is a part of it: a store that takes no write may do so soon.
+		err = a.stored.open(ctx, o, c)
+		if err == nil || !errors.Is(err, store.ErrUnavailable) {
 			break
 		}
 		if !told {
@@ -82,9 +83,6 @@ func (a *App) openStore(c *config.Config) error {
 		break
 	}
 	if err != nil {
-		return fmt.Errorf("store.url: %w", err)
-	}
-	if err := a.stored.declare(c); err != nil {
 		return err
 	}
 	a.stored.replica = known.New(ctx, known.Options{
@@ -98,8 +96,20 @@ func (a *App) openStore(c *config.Config) error {
 	return nil
 }
 
+// open opens the store, where it is not open yet, and declares what the file states.
+func (s *stored) open(ctx context.Context, o store.Options, c *config.Config) error {
+	if s.store == nil {
+		opened, err := store.Open(ctx, o)
+		if err != nil {
+			return fmt.Errorf("store.url: %w", err)
+		}
+		s.store = opened
+	}
+	return s.declare(context.WithoutCancel(ctx), c) // with a time of its own
+}
+
 // declare makes what the file states true in the store.
-func (s *stored) declare(c *config.Config) error {
+func (s *stored) declare(ctx context.Context, c *config.Config) error {
 	content, err := declared(c)
 	if err != nil {
 		return err
@@ -108,7 +118,7 @@ func (s *stored) declare(c *config.Config) error {
 	for i, a := range c.Accounts {
 		d.Accounts = append(d.Accounts, store.Account{ID: content.Accounts[i].ID, State: content.Accounts[i].State, Limits: ownLimits(a.Limits)})
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), storePatience)
+	ctx, cancel := context.WithTimeout(ctx, storePatience)
 	defer cancel()
 	if err := s.store.Declare(ctx, d); err != nil {
 		return fmt.Errorf("declare the accounts of the file: %w", err)

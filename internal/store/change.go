@@ -58,3 +58,21 @@ func (s *Store) transact(ctx context.Context, do func(context.Context, *change) 
 	s.feed.wake()
 	return nil
 }
+
+// changesNothing reports whether a change would surely write nothing. It is tried where
+// nothing can be written, so that it waits for no other change, and works on a full disk.
+func (s *Store) changesNothing(ctx context.Context, most time.Duration, do func(context.Context, *change) error) bool {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	o := sql.TxOptions{ReadOnly: true}
+	if s.shared {
+		o.Isolation = sql.LevelRepeatableRead // all of it as of one moment; a transaction of SQLite is so by itself
+	}
+	tx, err := s.read.BeginTx(ctx, &o)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = tx.Rollback() }() // there is nothing to commit
+	c := &change{s: s, tx: tx, now: s.now()}
+	return do(ctx, c) == nil && len(c.told) == 0
+}

@@ -21,7 +21,7 @@ import (
 // ErrTaken where the file contradicts itself or what people made, ErrNotFound where it
 // names an account that it does not state, or ErrUnavailable.
 func (s *Store) Declare(ctx context.Context, d Declaration) error {
-	return s.change(ctx, "declare what the file states", declareTime, func(ctx context.Context, c *change) error {
+	declare := func(ctx context.Context, c *change) error {
 		accounts, err := c.declareAccounts(ctx, d.Accounts)
 		if err != nil {
 			return err
@@ -34,7 +34,11 @@ func (s *Store) Declare(ctx context.Context, d Declaration) error {
 		}
 		// Last, when it is known what they hold.
 		return c.undeclareAccounts(ctx, accounts)
-	})
+	}
+	if s.changesNothing(ctx, declareTime, declare) {
+		return nil
+	}
+	return s.change(ctx, "declare what the file states", declareTime, declare)
 }
 
 // declareAccounts returns the ids that are declared.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -304,5 +305,30 @@ func TestDeclareWhatIsBeingDeleted(t *testing.T) {
 		if err != nil || len(left) != 1 || left[0].Declared {
 			t.Errorf("to be settled: %+v, %v", left, err)
 		}
+	})
+}
+
+// A replica that was started again on a full disk, or beside one that was frozen within a
+// change, could not declare what had been declared before, and ended.
+func TestDeclareNothingNew(t *testing.T) {
+	each(t, func(t *testing.T, r *rig) {
+		d := file(r)
+		must(t, r.Declare(t.Context(), d))
+		before, err := r.Revision(t.Context())
+		must(t, err)
+		// Nobody else can write.
+		tx, err := r.write.BeginTx(t.Context(), nil)
+		must(t, err)
+		must(t, run(t.Context(), tx, `UPDATE meta SET revision = revision`))
+		must(t, r.Declare(t.Context(), d))
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		d.Streams[0].Public = false
+		wants(t, "another file", r.Declare(ctx, d), ErrUnavailable)
+		must(t, tx.Rollback())
+		must(t, r.Declare(t.Context(), d))
+		after, err := r.Revision(t.Context())
+		must(t, err)
+		equal(t, "revision", after, before+1)
 	})
 }
