@@ -30,8 +30,8 @@ func managedFile(nodes []string, storeURL, staleFor, sections string) string {
 	return b.String()
 }
 
-// sealing is the section with the key that Postgres' signing keys are sealed with.
-const sealing = "auth: {sealing_key: \"c2x1aWNlIHNsdWljZSBzbHVpY2Ugc2x1aWNlIGtleS4=\", exchange_per_second: 1000}\n"
+// sealedAuth is the section with the key that Postgres' signing keys are sealed with.
+const sealedAuth = "auth: {sealing_key: \"c2x1aWNlIHNsdWljZSBzbHVpY2Ugc2x1aWNlIGtleS4=\", exchange_per_second: 1000}\n"
 
 // fleet is a store and the replicas on it.
 type fleet struct {
@@ -54,7 +54,7 @@ func newFleet(t *testing.T, replicas int, staleFor, level string) *fleet {
 	for range replicas {
 		line, url := newStoreLine(t, f.database)
 		f.lines = append(f.lines, line)
-		f.replicas = append(f.replicas, startReplica(t, managedFile(f.cluster.URLs(), url, staleFor, sealing+"log: {level: "+level+"}\n")))
+		f.replicas = append(f.replicas, startReplica(t, managedFile(f.cluster.URLs(), url, staleFor, sealedAuth+"log: {level: "+level+"}\n")))
 	}
 	for _, r := range f.replicas {
 		r.awaitReady(t)
