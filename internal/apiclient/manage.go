@@ -128,6 +128,8 @@ func (c *Client) call(ctx context.Context, q request, status int) (json.RawMessa
 		return nil, c.unanswered(ctx, res.Request.Context(), q, true, err)
 	case len(answer) > maxAnswer:
 		return nil, &StrangeError{hostOf(q.url), "its answer is too large"}
+	case len(answer) == 0 && status != http.StatusNoContent:
+		return nil, &StrangeError{hostOf(q.url), "its answer is empty"}
 	case len(answer) > 0 && !json.Valid(answer):
 		return nil, &StrangeError{hostOf(q.url), "its answer is no JSON"}
 	}

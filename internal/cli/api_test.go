@@ -173,7 +173,7 @@ func TestManagementCommands(t *testing.T) {
 		},
 		"api-key narrow": {
 			"api-key narrow acme/ci --read-only --stream orders --agent --name less",
-			[]answer{{200, keysRest, nil}, {200, ciKey, nil}},
+			[]answer{{200, keysRest, nil}, {200, strings.Replace(ciKey, "k_1", "acme/ci", 1), nil}},
 			[]string{"GET /v1/api-keys?limit=200", `PATCH /v1/api-keys/acme%2Fci {"access":"read","acts_as":"agent","name":"less","streams":["orders"]}`},
 			"Name: ci\nAccess: read\nStreams: orders,logs.*\nActs as: user\n", "",
 		},
@@ -184,8 +184,8 @@ func TestManagementCommands(t *testing.T) {
 			"TONBO_API_KEY=" + fresh + "\n", "This key is shown here once: keep it.\n",
 		},
 		"api-key rotate at once": {
-			"api-key rotate acme/ci --now --end-older",
-			[]answer{{200, keysRest, nil}, {200, withKey(ciKey), nil}},
+			"api-key rotate acme/ci --now",
+			[]answer{{200, keysRest, nil}, {200, strings.Replace(withKey(ciKey), "k_1", "acme/ci", 1), nil}},
 			[]string{"GET /v1/api-keys?limit=200", `POST /v1/api-keys/acme%2Fci/rotate {"end_older":true,"overlap_seconds":0}`},
 			"TONBO_API_KEY=" + fresh + "\n", "This key is shown here once: keep it.\n",
 		},

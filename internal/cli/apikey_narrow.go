@@ -53,9 +53,9 @@ have any more.`,
 			if len(body) == 0 {
 				return usagef("nothing to change: name what the key is to lose, as --read-only, or a new --name")
 			}
-			return o.onKey(cmd.Context(), env, args[0], func(ctx context.Context, c *apiclient.Client, path string, _ keyShape, _ json.RawMessage) error {
+			return o.onKey(cmd.Context(), env, args[0], func(ctx context.Context, c *apiclient.Client, path string, old keyShape, _ json.RawMessage) error {
 				call := apiclient.Call{Method: http.MethodPatch, Path: path, Body: body}
-				return callWith(ctx, env, c, call, o.asJSON, func(k keyShape) error {
+				return callWith(ctx, env, c, call, o.asJSON, func(k keyShape) bool { return k.is(old.ID) }, func(k keyShape) error {
 					return printFields(env.Out, field{"Name", k.Name}, field{"Access", k.Access}, field{"Streams", k.reaches()}, field{"Acts as", k.ActsAs}, field{"Expires", at(k.ExpiresAt)})
 				})
 			})

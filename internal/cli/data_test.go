@@ -222,7 +222,7 @@ func TestAppendThatCannotGoOn(t *testing.T) {
 	n.create(t, "lines", "text/plain")
 	commandWith(t, n.env, "a\nb\n", "stream", "append", "acme/lines", "--producer-id", "me")
 	code, out, errOut := commandWith(t, n.env, "a\nc\n", "stream", "append", "acme/lines", "--producer-id", "me")
-	want(t, code, out, errOut, exitFailed, "", "choose a new one; nothing is stored\n")
+	want(t, code, out, errOut, exitFailed, "", "append what is missing, alone, under another --producer-id\n")
 	posts := 0
 	n.SetFault(ursulatest.Match(func(r *http.Request) bool {
 		if r.Method == http.MethodPost {

@@ -93,6 +93,8 @@ func (c *connection) refusedHint(e *apiclient.Error) string {
 		return "correct --limit " + limit + "=…"
 	}
 	switch {
+	case e.Status == http.StatusUnauthorized && strings.Contains(e.Message, "direct use"):
+		return "put a valid one into " + c.credential() + "; an agent's key is good for 'sluice token create' only, and the token goes there in its place"
 	case e.Status == http.StatusUnauthorized:
 		return "put a valid one into " + c.credential()
 	case e.Status == http.StatusForbidden && e.Code == "FORBIDDEN":
@@ -113,11 +115,13 @@ func (c *connection) refusedHint(e *apiclient.Error) string {
 	case e.Status == http.StatusPreconditionFailed:
 		return "the stream was deleted and made again under its name: begin anew"
 	case e.Code == "PRODUCER_KEY_CONFLICT":
-		return "another text was appended under this --producer-id: choose a new one"
+		return "another text was appended under this --producer-id, as where the file has grown or changed since"
 	case e.Code == "PRODUCER_SEQ_CONFLICT":
 		return "the stream does not know what came before: it was deleted and made again under its name"
 	case e.RetryAfter > 0:
 		return fmt.Sprintf("try again in %v", e.RetryAfter.Round(time.Second))
+	case e.Foreign && e.Status < 500:
+		return "that is no answer of the Management API: is " + c.place() + " right?"
 	default:
 		return ""
 	}

@@ -80,7 +80,14 @@ func (o *tailCommand) run(ctx context.Context, env Environment, name string) err
 	if err == nil || errors.Is(err, errInterrupted) {
 		return nil
 	}
-	return fmt.Errorf("%w\nTo go on: sluice stream tail %s --offset %s", o.explain(err), name, apiclient.Printable(last))
+	words := []string{"stream", "tail", name, "--offset", apiclient.Printable(last)}
+	if o.longPoll {
+		words = append(words, "--long-poll")
+	}
+	if o.asJSON {
+		words = append(words, "--json")
+	}
+	return fmt.Errorf("%w\nTo go on: %s", o.explain(err), o.again(words...))
 }
 
 // printData prints what came, as it is, in one write.

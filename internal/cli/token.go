@@ -252,7 +252,8 @@ func (r tokenRequest) refused(res *http.Response, answer []byte) error {
 	}
 	var own struct{ Code, Message string }
 	_ = json.Unmarshal(answer, &body) // of whatever is missing nothing is said
-	if json.Unmarshal(body.Error, &own) != nil {
+	oauth := json.Unmarshal(body.Error, &own) != nil
+	if oauth {
 		_ = json.Unmarshal(body.Error, &own.Code)
 		own.Message = body.Description
 	}
@@ -268,6 +269,9 @@ func (r tokenRequest) refused(res *http.Response, answer []byte) error {
 	}
 	if id := res.Header.Get("X-Request-Id"); id != "" {
 		text += " (request id " + id + ")"
+	}
+	if !oauth && (res.StatusCode == http.StatusBadRequest || res.StatusCode == http.StatusNotFound) {
+		return errors.New(r.oneLine(text) + "; is SLUICE_URL the gateway's origin?") // one refuses an exchange in OAuth's form
 	}
 	return errors.New(r.oneLine(text))
 }

@@ -135,7 +135,7 @@ func TestTokenCreateRefused(t *testing.T) {
 	}{
 		"OAuth":             {answer(400, `{"error":"invalid_grant","error_description":"the subject token has expired"}`, "X-Request-Id", "abc"), "sluice: invalid_grant: the subject token has expired (request id abc)\n"},
 		"too often":         {answer(429, `{"error":"temporarily_unavailable","error_description":"too often"}`, "Retry-After", "3"), "sluice: temporarily_unavailable: too often; try again in 3 s\n"},
-		"a refusal":         {answer(404, `{"error":{"code":"NOT_FOUND","message":"There is no such route."}}`), "sluice: NOT_FOUND: There is no such route.\n"},
+		"a refusal":         {answer(404, `{"error":{"code":"NOT_FOUND","message":"There is no such route."}}`), "sluice: NOT_FOUND: There is no such route.; is SLUICE_URL the gateway's origin?\n"},
 		"no description":    {answer(400, `{"error":"invalid_scope"}`), "sluice: invalid_scope\n"},
 		"a page":            {answer(502, "<html>Bad Gateway</html>"), "status 502; is SLUICE_URL the gateway's origin?\n"},
 		"JSON of no token":  {answer(200, `{"token":"x"}`), "there is no token in it"},
