@@ -59,3 +59,7 @@ func quiet(env Environment) Environment {
 type discard struct{}
 
 func (discard) Write(p []byte) (int, error) { return len(p), nil }
+
+// completeNoFiles offers nothing where nothing is known to fit: a shell would offer
+// the names of files.
+func completeNoFiles(cmd *cobra.Command) {}

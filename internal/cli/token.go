@@ -83,7 +83,7 @@ Exit code 0: the token was printed; 1: it was refused, or nobody answered;
 	flags.StringArrayVar(&f.streams, "stream", nil, "the token reaches this stream only: ACCOUNT/NAME, ACCOUNT/PREFIX*, or\nthe stream's URL; may be given several times")
 	flags.StringVar(&f.expiresIn, "expires-in", "", "when it ends: N_seconds, N_minutes or N_hours, from 30 seconds to an hour")
 	flags.StringVar(&f.url, "url", "", "the gateway's origin, in place of SLUICE_URL")
-	flags.StringVar(&f.keyFile, "key-file", "", "a file that holds the key, in place of TONBO_API_KEY")
+	flags.StringVar(&f.keyFile, "key-file", "", "a file that holds the key, or a line TONBO_API_KEY=…, in place of\nTONBO_API_KEY")
 	flags.BoolVar(&f.plainHTTP, "plain-http", false, "send the key over http to another machine, where the way there is private")
 	flags.BoolVar(&f.asJSON, "json", false, "print what the gateway answered")
 	return cmd
@@ -122,7 +122,7 @@ func readTokenRequest(f tokenFlags, timed bool, lookup func(string) (string, boo
 		r.resources = append(r.resources, resource)
 	}
 	if timed {
-		if r.lifetime, err = parseExpiresIn(f.expiresIn); err != nil {
+		if r.lifetime, err = parseLifetime(f.expiresIn); err != nil {
 			return r, fmt.Errorf("--expires-in: %w", err)
 		}
 		if r.lifetime < auth.MinTokenLifetime || r.lifetime > tenant.MaxTokenLife {
