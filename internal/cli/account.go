@@ -257,6 +257,7 @@ func newAccountShow(env Environment) *cobra.Command {
 	}
 	o.ownerFlags(cmd.Flags())
 	o.add(cmd)
+	cmd.ValidArgsFunction = o.accounts(env).first
 	return cmd
 }
 
@@ -327,6 +328,8 @@ with 403. Limits that are not named stay as they are.`,
 	o.add(cmd)
 	cmd.Flags().StringVar(&state, "state", "", "active, unpaid or revoked")
 	cmd.Flags().StringArrayVar(&limits, "limit", nil, "NAME=NUMBER, or NAME=default; may be given several times")
+	cmd.ValidArgsFunction = o.accounts(env).first
+	completeFlag(cmd, "state", words(string(tenant.Active), string(tenant.Unpaid), string(tenant.Revoked)))
 	return cmd
 }
 
@@ -362,5 +365,6 @@ func newAccountDelete(env Environment) *cobra.Command {
 	}
 	o.add(cmd)
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	cmd.ValidArgsFunction = o.accounts(env).first
 	return cmd
 }

@@ -90,10 +90,11 @@ type ownerCommand struct {
 	asJSON bool
 }
 
-func (o *ownerCommand) add(cmd *cobra.Command) {
+func (o *ownerCommand) add(cmd *cobra.Command, env Environment) {
 	o.ownerFlags(cmd.Flags())
 	o.accountFlag(cmd.Flags())
 	jsonFlag(cmd, &o.asJSON)
+	completeFlag(cmd, "account", o.accounts(env))
 }
 
 // expiry is the time that --expires-in means; nil where it is not given.
@@ -155,12 +156,13 @@ writes, and manages streams and keys.`,
 			return o.explain(unknownOutcome(err, "its secret is lost then, so look with 'sluice api-key list"+o.asOperator()+"', revoke it, and create another"))
 		},
 	}
-	o.add(cmd)
+	o.add(cmd, env)
 	flags := cmd.Flags()
 	flags.StringVar(&expiresIn, "expires-in", "", "when it ends: N_minutes, N_hours or N_days; left out: never")
 	flags.BoolVar(&readOnly, "read-only", false, "the key reads only")
 	flags.StringArrayVar(&streams, "stream", nil, "the key reaches this stream only, or those whose names begin so: PREFIX*;\nmay be given several times")
 	flags.BoolVar(&agent, "agent", false, "the key is an agent's: good for making tokens only")
+	completeFlag(cmd, "stream", o.streams(env))
 	return cmd
 }
 
@@ -183,7 +185,7 @@ func newKeyList(env Environment) *cobra.Command {
 				}))
 		},
 	}
-	o.add(cmd)
+	o.add(cmd, env)
 	return cmd
 }
 
@@ -221,7 +223,8 @@ func newKeyShow(env Environment) *cobra.Command {
 			})
 		},
 	}
-	o.add(cmd)
+	o.add(cmd, env)
+	cmd.ValidArgsFunction = o.keys(env).first
 	return cmd
 }
 
@@ -296,10 +299,11 @@ without a gap. While two are good, a further rotation is refused, unless
 			})
 		},
 	}
-	o.add(cmd)
+	o.add(cmd, env)
 	cmd.Flags().StringVar(&overlap, "overlap", "", "how long the old secret is still good: N_minutes, N_hours or N_days")
 	cmd.Flags().BoolVar(&now, "now", false, "all older secrets end at once")
 	cmd.Flags().BoolVar(&endOlder, "end-older", false, "where two secrets are good already, end the older one at once")
+	cmd.ValidArgsFunction = o.keys(env).first
 	return cmd
 }
 
@@ -321,6 +325,7 @@ with it. A key of an account may revoke itself.`,
 			})
 		},
 	}
-	o.add(cmd)
+	o.add(cmd, env)
+	cmd.ValidArgsFunction = o.keys(env).first
 	return cmd
 }

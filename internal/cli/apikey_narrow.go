@@ -61,12 +61,14 @@ have any more.`,
 			})
 		},
 	}
-	o.add(cmd)
+	o.add(cmd, env)
 	flags := cmd.Flags()
 	flags.StringVar(&name, "name", "", "a new name")
 	flags.StringVar(&expiresIn, "expires-in", "", "when it ends, sooner than it would: N_minutes, N_hours or N_days")
 	flags.BoolVar(&readOnly, "read-only", false, "the key reads only")
 	flags.StringArrayVar(&streams, "stream", nil, "the key reaches this stream only, or those whose names begin so: PREFIX*;\nmay be given several times")
 	flags.BoolVar(&agent, "agent", false, "the key is an agent's: good for making tokens only")
+	cmd.ValidArgsFunction = o.keys(env).first
+	completeFlag(cmd, "stream", o.streams(env))
 	return cmd
 }

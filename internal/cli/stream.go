@@ -124,12 +124,13 @@ digits and . _ ~ -, and is free again when the stream is deleted.`,
 			return o.createStream(cmd.Context(), env, args[0], body)
 		},
 	}
-	o.add(cmd)
+	o.add(cmd, env)
 	flags := cmd.Flags()
 	flags.StringVar(&contentType, "content-type", "", "what the stream holds, as application/json or text/plain")
 	flags.BoolVar(&public, "public", false, "anybody may read it")
 	flags.StringVar(&expiresIn, "expires-in", "", "when it is deleted: N_minutes, N_hours or N_days; left out: never")
 	flags.StringVar(&region, "region", "", "where it is stored; left out: where the gateway is")
+	completeFlag(cmd, "content-type", words("application/json", "application/octet-stream", "text/plain"))
 	return cmd
 }
 
@@ -215,7 +216,7 @@ func newStreamList(env Environment) *cobra.Command {
 				}))
 		},
 	}
-	o.add(cmd)
+	o.add(cmd, env)
 	cmd.Flags().StringVar(&prefix, "prefix", "", "only those whose names begin so")
 	return cmd
 }
@@ -230,8 +231,8 @@ func newStreamShow(env Environment) *cobra.Command {
 			return o.onStream(cmd.Context(), env, args[0], apiclient.Call{Method: http.MethodGet})
 		},
 	}
-	o.add(cmd)
-	cmd.ValidArgsFunction = o.completeStream(env)
+	o.add(cmd, env)
+	cmd.ValidArgsFunction = o.streams(env).first
 	return cmd
 }
 
@@ -271,10 +272,11 @@ private ends the tails of those who have no key for it within a second.`,
 			return o.onStream(cmd.Context(), env, args[0], apiclient.Call{Method: http.MethodPatch, Body: map[string]any{"public": want}})
 		},
 	}
-	o.add(cmd)
+	o.add(cmd, env)
 	cmd.Flags().StringVar(&public, "public", "", "true: anybody may read it; false: those with a key")
 	cmd.Flags().Lookup("public").NoOptDefVal = "true"
-	cmd.ValidArgsFunction = o.completeStream(env)
+	cmd.ValidArgsFunction = o.streams(env).first
+	completeFlag(cmd, "public", words("true", "false"))
 	return cmd
 }
 
@@ -291,9 +293,9 @@ open tails end. It asks for the name to be typed; --yes is for scripts.`,
 			return o.deleteStream(cmd.Context(), env, args[0], yes)
 		},
 	}
-	o.add(cmd)
+	o.add(cmd, env)
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	cmd.ValidArgsFunction = o.completeStream(env)
+	cmd.ValidArgsFunction = o.streams(env).first
 	return cmd
 }
 

@@ -55,7 +55,7 @@ give up it says how to go on: the same file with the same --producer-id and
 	flags.StringVar(&o.producer, "producer-id", "", "the name of this append, under which it is stored once; left out: a new one")
 	flags.Int64Var(&o.pieceSize, "piece-size", 0, "bytes of one request; left out: 1 MiB, or what the gateway takes")
 	flags.BoolVar(&o.asJSON, "json", false, "print what was appended as JSON")
-	cmd.ValidArgsFunction = completeFirst(o.completeStream(env))
+	cmd.ValidArgsFunction = completeFirst(o.streams(env).first)
 	return cmd
 }
 
@@ -261,6 +261,6 @@ have told all of it. Closing a closed stream is no error.`,
 	}
 	o.ownerFlags(cmd.Flags())
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
-	cmd.ValidArgsFunction = o.completeStream(env)
+	cmd.ValidArgsFunction = o.streams(env).first
 	return cmd
 }

@@ -48,7 +48,8 @@ A public stream is read without a key: name it ACCOUNT/NAME.`,
 	flags.StringVar(&o.offset, "offset", "-1", "where to begin: -1 is the start, now the end, else an offset that an answer gave")
 	flags.StringVarP(&o.output, "output", "o", "", "the file to write, in place of standard output")
 	flags.BoolVar(&o.showOffset, "show-offset", false, "say at the end on standard error where to go on")
-	cmd.ValidArgsFunction = o.completeStream(env)
+	cmd.ValidArgsFunction = o.streams(env).first
+	completeFlag(cmd, "offset", words("-1", "now"))
 	return cmd
 }
 

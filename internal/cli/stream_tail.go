@@ -53,7 +53,8 @@ end. An event's next_offset is the --offset to go on from.`,
 	flags.StringVar(&o.offset, "offset", "now", "where to begin: now is the end, -1 the start, else an offset that an answer gave")
 	flags.BoolVar(&o.longPoll, "long-poll", false, "ask again and again, where the way to the gateway holds answers back")
 	flags.BoolVar(&o.asJSON, "json", false, "print each event as a line of JSON")
-	cmd.ValidArgsFunction = o.completeStream(env)
+	cmd.ValidArgsFunction = o.streams(env).first
+	completeFlag(cmd, "offset", words("-1", "now"))
 	return cmd
 }
 

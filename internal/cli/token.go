@@ -86,6 +86,10 @@ Exit code 0: the token was printed; 1: it was refused, or nobody answered;
 	flags.StringVar(&f.keyFile, "key-file", "", "a file that holds the key, or a line TONBO_API_KEY=…, in place of\nTONBO_API_KEY")
 	flags.BoolVar(&f.plainHTTP, "plain-http", false, "send the key over http to another machine, where the way there is private")
 	flags.BoolVar(&f.asJSON, "json", false, "print what the gateway answered")
+	completeFlag(cmd, "stream", func(ctx context.Context, typed string) []cobra.Completion {
+		to := connection{url: f.url, keyFile: f.keyFile, plainHTTP: f.plainHTTP}
+		return to.streamsOfAccount(env)(ctx, typed)
+	})
 	return cmd
 }
 
