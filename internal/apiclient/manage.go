@@ -84,10 +84,10 @@ func Unsure(err error) bool {
 	if !errors.As(err, &e) {
 		return false
 	}
-	switch {
-	case e.Status == http.StatusRequestTimeout:
+	switch e.Status {
+	case http.StatusRequestTimeout:
 		return e.Code == ""
-	case e.Status == http.StatusServiceUnavailable:
+	case http.StatusServiceUnavailable:
 		return e.Code == "" || e.Code == "STORE_UNAVAILABLE"
 	default:
 		return e.Status >= 500

@@ -30,7 +30,7 @@ var errEnough = errors.New("enough")
 type completion func(ctx context.Context, typed string) []cobra.Completion
 
 // only completes with nothing else, and no files.
-func (f completion) only(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (f completion) only(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completeTime)
 	defer cancel()
 	return f(ctx, typed), cobra.ShellCompDirectiveNoFileComp

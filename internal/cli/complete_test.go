@@ -120,6 +120,10 @@ func TestHelpTeaches(t *testing.T) {
 			if c.Short == "" || !strings.Contains(c.Example, "sluice "+g.Name()+" "+c.Name()) || !strings.Contains(out, "Examples:") {
 				t.Errorf("%s %s: %q", g.Name(), c.Name(), out)
 			}
+			// The quickstart said that every command has it.
+			if got := c.Flags().Lookup("json") != nil; got != (g.Name()+" "+c.Name() != "stream read") {
+				t.Errorf("%s %s: --json is %v", g.Name(), c.Name(), got)
+			}
 			for line := range strings.Lines(c.Long) {
 				if len([]rune(line)) > 90 {
 					t.Errorf("%s %s: a long line: %q", g.Name(), c.Name(), line)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 
@@ -61,7 +60,7 @@ func (o *readCommand) run(ctx context.Context, env Environment, name string) err
 		return err
 	}
 	defer target.Close()
-	var out io.Writer = env.Out
+	out := env.Out
 	var file *output
 	options := apiclient.ReadOptions{Stream: target.url, Offset: o.offset}
 	bar := newProgress(env, "read", 0)
