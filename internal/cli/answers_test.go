@@ -125,6 +125,10 @@ func TestAgentsKeyIsToldOfTokens(t *testing.T) {
 		code, out, errOut := commandWith(t, n.env, "1", "stream", args, "acme/orders")
 		want(t, code, out, errOut, exitFailed, "", "an agent's key is good for 'sluice token create' only")
 	}
+	// A stream that is named alone is looked for with it first.
+	a := newAPI(t, answer{403, `{"error":{"code":"FORBIDDEN","message":"An agent's key does not manage."}}`, nil})
+	code, out, errOut := command(t, a.env(newTestKey(t)), "stream", "read", "orders")
+	want(t, code, out, errOut, exitFailed, "", "it is good for 'sluice token create' only")
 }
 
 // `sluice` with what a user pastes has to run: the command that goes on had
@@ -181,6 +185,17 @@ func TestGoingOnCanBePasted(t *testing.T) {
 				t.Errorf("%v: %q", err, got)
 			}
 		})
+	}
+}
+
+// A tail from an offset that is none was told to go on from it.
+func TestBadOffsetIsNotGoneOnFrom(t *testing.T) {
+	n := newNode(t)
+	n.create(t, "lines", "text/plain")
+	code, out, errOut := command(t, n.env, "stream", "tail", "acme/lines", "--offset", "a b")
+	want(t, code, out, errOut, exitFailed, "", "; correct --offset\n")
+	if strings.Contains(errOut, "To go on") {
+		t.Errorf("err %q", errOut)
 	}
 }
 

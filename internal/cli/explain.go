@@ -97,6 +97,10 @@ func (c *connection) refusedHint(e *apiclient.Error) string {
 		return "put a valid one into " + c.credential() + "; an agent's key is good for 'sluice token create' only, and the token goes there in its place"
 	case e.Status == http.StatusUnauthorized:
 		return "put a valid one into " + c.credential()
+	case e.Code == "INVALID_OFFSET":
+		return "correct --offset"
+	case e.Status == http.StatusForbidden && strings.Contains(e.Message, "agent's key"):
+		return "it is good for 'sluice token create' only: the token goes into " + c.credential() + " in its place, and reaches streams named ACCOUNT/NAME"
 	case e.Status == http.StatusForbidden && e.Code == "FORBIDDEN":
 		return "use another key in " + c.credential() + ": managing takes one that acts as a user, writes, and is not narrowed; " +
 			"a stream's data takes one that reaches the stream, which is named ACCOUNT/NAME then"

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"mime"
+	"net/http"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -80,6 +81,10 @@ func (o *tailCommand) run(ctx context.Context, env Environment, name string) err
 	})
 	if err == nil || errors.Is(err, errInterrupted) {
 		return nil
+	}
+	var refused *apiclient.Error
+	if errors.As(err, &refused) && refused.Status == http.StatusBadRequest {
+		return o.explain(err) // the same again is refused again
 	}
 	words := []string{"stream", "tail", name, "--offset", apiclient.Printable(last)}
 	if o.longPoll {
