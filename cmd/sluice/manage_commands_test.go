@@ -57,7 +57,7 @@ func TestManagementCommandsEndToEnd(t *testing.T) {
 		{"api-key list", exitDone, "revoked"},
 		{"stream create x --content-type text/plain --public --expires-in 2_hours", exitDone, "State: active\nURL: " + public + "/beta/s.x\nIncarnation: "},
 		{"stream create x --content-type text/plain", exitFailed, "STREAM_ALREADY_EXISTS_CONFLICT"},
-		{"stream create y --content-type text/plain --expires-in 10_seconds", exitFailed, "correct --expires-in"},
+		{"stream create y --content-type text/plain --expires-in 10_seconds", exitUsage, "15_minutes"},
 		{"stream create y --content-type nonsense", exitFailed, "correct --content-type"},
 		{"stream create y --content-type text/plain --account beta", exitDone, "State: active\n"},
 		{"stream list --prefix x", exitDone, "x     active  yes     text/plain"},

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
+	"sync/atomic"
 	"time"
 
 	"sluice/internal/secret"
@@ -46,8 +48,9 @@ type Notice struct {
 
 // Client talks to one gateway. It may be used by several goroutines at once.
 type Client struct {
-	o    Options
-	http *http.Client
+	o       Options
+	http    *http.Client
+	reached atomic.Bool // something has answered
 }
 
 // New makes a client. It opens nothing yet; Close lets go of idle connections.
@@ -114,6 +117,10 @@ func (r *response) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// Strange is the error of an answer to a call that no Management API gives. It may be
+// used for what an answer's content tells.
+func (c *Client) Strange(what string) error { return &StrangeError{hostOf(c.o.Origin), what} }
+
 // send makes one exchange, once. Its errors are *Error, where the gateway answered
 // with another status than 2xx, *UnansweredError, or that of ctx.
 func (c *Client) send(ctx context.Context, q request) (*response, error) {
@@ -121,6 +128,8 @@ func (c *Client) send(ctx context.Context, q request) (*response, error) {
 		q.quiet = quietTime
 	}
 	within, w := watched(ctx, q.quiet)
+	var sent atomic.Bool // the transport calls back from goroutines of its own
+	within = httptrace.WithClientTrace(within, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }})
 	var body io.Reader = http.NoBody
 	if q.body != nil {
 		body = watchedReader{bytes.NewReader(q.body), w}
@@ -143,8 +152,9 @@ func (c *Client) send(ctx context.Context, q request) (*response, error) {
 	res, err := c.http.Do(req) //nolint:bodyclose // response.close does, for whom it is given to
 	if err != nil {
 		defer w.end()
-		return nil, c.unanswered(ctx, within, q, err)
+		return nil, c.unanswered(ctx, within, q, sent.Load(), err)
 	}
+	c.reached.Store(true)
 	w.touch()
 	r := &response{res, w}
 	if res.StatusCode < 200 || res.StatusCode > 299 {
@@ -154,9 +164,9 @@ func (c *Client) send(ctx context.Context, q request) (*response, error) {
 	return r, nil
 }
 
-// unanswered is the error of an exchange that broke: nobody knows what became of
-// the request. Where the caller ended it, it is ctx's.
-func (c *Client) unanswered(ctx, within context.Context, q request, err error) error {
+// unanswered is the error of an exchange that broke: where it was sent, nobody knows
+// what became of the request. Where the caller ended it, it is ctx's.
+func (c *Client) unanswered(ctx, within context.Context, q request, sent bool, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -167,7 +177,7 @@ func (c *Client) unanswered(ctx, within context.Context, q request, err error) e
 	if errors.As(err, &inner) {
 		err = inner.Err // what it says names the URL a second time
 	}
-	return &UnansweredError{Host: hostOf(q.url), Err: err}
+	return &UnansweredError{Host: hostOf(q.url), Sent: sent, Err: err}
 }
 
 func hostOf(address string) string {

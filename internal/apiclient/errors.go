@@ -1,10 +1,12 @@
 package apiclient
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -27,7 +29,10 @@ type Error struct {
 	RetryAfter time.Duration
 	// Resume is the offset to go on from, where a part of the stream is gone (410).
 	Resume string
-	header http.Header
+	// Foreign says that it is not as the Management API refuses a call (openapi.yaml):
+	// without a code or a request id, or from a storage node.
+	Foreign bool
+	header  http.Header
 }
 
 func (e *Error) Error() string {
@@ -47,9 +52,11 @@ func (e *Error) Error() string {
 	return text
 }
 
-// UnansweredError is an exchange that broke: what became of the request is unknown.
+// UnansweredError is an exchange that broke. Where it was Sent, what became of the
+// request is unknown; else there was no connection, and nothing became of it.
 type UnansweredError struct {
 	Host string
+	Sent bool
 	Err  error
 }
 
@@ -143,6 +150,27 @@ func retryAfter(text string, now time.Time) time.Duration {
 		return at.Sub(now)
 	}
 	return 0
+}
+
+// hopeless tells that a way cannot get better by itself: no such host or port, a
+// certificate that is refused, another protocol than the URL says.
+func hopeless(err error) bool {
+	var broken *UnansweredError
+	if !errors.As(err, &broken) {
+		return false
+	}
+	var name *net.DNSError
+	var address *net.AddrError
+	var record tls.RecordHeaderError
+	var certificate *tls.CertificateVerificationError
+	switch {
+	case errors.As(err, &name):
+		return name.IsNotFound && !name.IsTemporary && !name.IsTimeout
+	case errors.As(err, &address), errors.As(err, &record), errors.As(err, &certificate), errors.Is(err, http.ErrSchemeMismatch):
+		return true
+	default: // also "malformed HTTP response", which an answer that is cut gives too
+		return false
+	}
 }
 
 // Temporary tells whether the same request may succeed later: it was not answered,

@@ -90,7 +90,7 @@ func (c *Client) readOnce(ctx context.Context, address string, header http.Heade
 	body, err := io.ReadAll(io.LimitReader(res, maxRead+1))
 	switch {
 	case err != nil:
-		return portion{}, c.unanswered(ctx, res.Request.Context(), q, err)
+		return portion{}, c.unanswered(ctx, res.Request.Context(), q, true, err)
 	case len(body) > maxRead:
 		return portion{}, &StrangeError{hostOf(address), "its answer is too large"}
 	case res.Header.Get(hNextOffset) == "":

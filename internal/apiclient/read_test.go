@@ -120,7 +120,7 @@ func TestReadWithNobodyThere(t *testing.T) {
 		if took := time.Since(began); !errors.As(err, &gave) || took > ContactPatience {
 			t.Errorf("%v after %v", err, took)
 		}
-		if !strings.Contains(err.Error(), "http://gateway.test cannot be asked: connection refused") {
+		if !strings.Contains(err.Error(), "http://gateway.test cannot be asked: dial tcp: connection refused") {
 			t.Errorf("says %q", err)
 		}
 	})

@@ -35,6 +35,7 @@ type pace struct {
 	patience time.Duration // without progress; 0 = for ever
 	since    time.Time     // of the last progress
 	tries    int
+	once     bool // only the first failure is told
 }
 
 func (c *Client) pace(patience time.Duration) *pace {
@@ -45,12 +46,14 @@ func (c *Client) pace(patience time.Duration) *pace {
 func (p *pace) progress() { p.since, p.tries = p.c.o.Now(), 0 }
 
 // wait waits before the next try, or returns an error where there shall be none: err
-// itself where it is not temporary, a *GaveUpError, or ctx's.
+// itself where it is not temporary, or was hopeless from the start, a *GaveUpError, or
+// ctx's. Once something has answered, hope is kept: a network that changes has no names
+// for a while.
 func (p *pace) wait(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if !Temporary(err) {
+	if !Temporary(err) || hopeless(err) && !p.c.reached.Load() {
 		return err
 	}
 	delay := p.delay(err)
@@ -58,7 +61,9 @@ func (p *pace) wait(ctx context.Context, err error) error {
 		return &GaveUpError{past.Round(time.Second), err}
 	}
 	p.tries++
-	p.c.o.Notice(Notice{err, delay})
+	if !p.once || p.tries == 1 {
+		p.c.o.Notice(Notice{err, delay})
+	}
 	timer := time.NewTimer(delay)
 	defer timer.Stop()
 	select {

@@ -2,12 +2,12 @@ package apiclient
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net"
 	"net/http"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -86,7 +86,7 @@ func (r *rig) dial(ctx context.Context, conns pipeListener) (net.Conn, error) {
 	}
 	r.mu.Unlock()
 	if down {
-		return nil, errors.New("connection refused")
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 	}
 	client, server := net.Pipe()
 	r.set(func() { r.open = append(r.open, server) })

@@ -19,6 +19,7 @@ const (
 	hIncarnation = "Stream-Incarnation"
 	hCursor      = "Stream-Cursor"
 	hMaxRequest  = "Ursula-Max-Request-Bytes"
+	hCluster     = "Ursula-Cluster-Id"
 )
 
 // How long something is tried without any progress.

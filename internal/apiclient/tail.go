@@ -162,7 +162,7 @@ func (t *tailing) sse(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			return &CutError{Retry: in.retry, Err: t.c.unanswered(ctx, res.Request.Context(), q, err)}
+			return &CutError{Retry: in.retry, Err: t.c.unanswered(ctx, res.Request.Context(), q, true, err)}
 		}
 		done := false
 		if held, done, err = t.take(held, e, encoded); done || err != nil {

@@ -31,6 +31,11 @@ type accountShape struct {
 	Key *keyShape `json:"api_key"`
 }
 
+// is tells whether it is the account of an ID; empty = any.
+func (a accountShape) is(id string) bool {
+	return a.ID != "" && (id == "" || a.ID == id) && a.State != ""
+}
+
 // limitNames are the limits of an account, in the order in which they are shown
 // (design §6), and whether they are bytes.
 var limitNames = []struct {
@@ -147,19 +152,16 @@ func (o *operatorCommand) createAccount(ctx context.Context, env Environment, id
 	if err != nil {
 		return err
 	}
-	call := apiclient.Call{Method: http.MethodPost, Path: "/v1/accounts", Body: body}
+	call := apiclient.Call{Method: http.MethodPost, Path: "/v1/accounts", Body: body, Status: http.StatusCreated}
 	more := "sluice api-key create NAME --account " + id
-	err = callWith(ctx, env, client, call, o.asJSON, func(a accountShape) error {
-		if a.Key == nil {
-			return fmt.Errorf("the answer holds no key; make one with '%s'", more)
-		}
-		return printKey(env, a.Key.Key)
-	})
+	right := func(a accountShape) bool { return a.is(id) && a.Key != nil && a.Key.isNew("") }
+	err = callWith(ctx, env, client, call, o.asJSON, right, func(a accountShape) error { return printKey(env, a.Key.Key) })
 	return o.explain(unknownOutcome(err, fmt.Sprintf("its key is lost then, so look with 'sluice account show %s', and make another with '%s'", id, more)))
 }
 
-// callWith makes a call, and prints its answer as it came, or shows what is in it.
-func callWith[T any](ctx context.Context, env Environment, client *apiclient.Client, call apiclient.Call, asJSON bool, show func(T) error) error {
+// callWith makes a call, and prints its answer as it came, or shows what is in it: once
+// it is the right one, since any JSON parses as any shape.
+func callWith[T any](ctx context.Context, env Environment, client *apiclient.Client, call apiclient.Call, asJSON bool, right func(T) bool, show func(T) error) error {
 	defer client.Close()
 	ctx, stop := interruptible(ctx)
 	defer stop()
@@ -167,12 +169,12 @@ func callWith[T any](ctx context.Context, env Environment, client *apiclient.Cli
 	if err != nil {
 		return err
 	}
+	var got T
+	if json.Unmarshal(answer, &got) != nil || !right(got) {
+		return client.Strange("its answer to " + call.Method + " " + call.Path + " is not about what was asked for")
+	}
 	if asJSON {
 		return printJSON(env.Out, answer)
-	}
-	var got T
-	if err := json.Unmarshal(answer, &got); err != nil {
-		return fmt.Errorf("the answer to %s %s is not what the API gives: %w", call.Method, call.Path, err)
 	}
 	return show(got)
 }
@@ -191,7 +193,7 @@ func newAccountList(env Environment) *cobra.Command {
 			}
 			o.account = "-" // an operator's command, of no account
 			return o.explain(list(cmd.Context(), env, client, "/v1/accounts", "accounts", prefix, o.asJSON,
-				[]string{"ID", "STATE", "DECLARED", "CREATED"},
+				[]string{"ID", "STATE", "DECLARED", "CREATED"}, func(a accountShape) bool { return a.is("") },
 				func(a accountShape) []string { return []string{a.ID, a.State, yesNo(a.Declared), at(a.CreatedAt)} }))
 		},
 	}
@@ -201,7 +203,7 @@ func newAccountList(env Environment) *cobra.Command {
 }
 
 // list prints a list of the API, all of it.
-func list[T any](ctx context.Context, env Environment, client *apiclient.Client, path, name, prefix string, asJSON bool, heads []string, row func(T) []string) error {
+func list[T any](ctx context.Context, env Environment, client *apiclient.Client, path, name, prefix string, asJSON bool, heads []string, right func(T) bool, row func(T) []string) error {
 	defer client.Close()
 	ctx, stop := interruptible(ctx)
 	defer stop()
@@ -211,14 +213,13 @@ func list[T any](ctx context.Context, env Environment, client *apiclient.Client,
 	}
 	t := newTable(env.Out, heads...)
 	answer, err := pages(ctx, client, path, name, query, asJSON, func(raw json.RawMessage) error {
-		if asJSON {
-			return nil
-		}
 		var e T
-		if err := json.Unmarshal(raw, &e); err != nil {
-			return fmt.Errorf("an entry of GET %s is not what the API gives: %w", path, err)
+		if json.Unmarshal(raw, &e) != nil || !right(e) {
+			return client.Strange("an entry of GET " + path + " is none of " + name)
 		}
-		t.row(row(e)...)
+		if !asJSON {
+			t.row(row(e)...)
+		}
 		return nil
 	})
 	if err != nil {
@@ -237,23 +238,26 @@ func newAccountShow(env Environment) *cobra.Command {
 		Example: "  sluice account show acme\n  sluice account show          # the account of TONBO_API_KEY",
 		Args:    named("[ID]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			path := "/v1/account"
+			path, id := "/v1/account", ""
 			var client *apiclient.Client
 			var err error
 			if len(args) == 0 {
 				client, err = o.owner(env)
 			} else {
-				client, path, err = o.client(env, args[0])
+				id = args[0]
+				client, path, err = o.client(env, id)
 			}
 			if err != nil {
 				return err
 			}
 			call := apiclient.Call{Method: http.MethodGet, Path: path}
-			return o.explain(callWith(cmd.Context(), env, client, call, o.asJSON, func(a accountShape) error { return showAccount(env, a) }))
+			right := func(a accountShape) bool { return a.is(id) }
+			return o.explain(callWith(cmd.Context(), env, client, call, o.asJSON, right, func(a accountShape) error { return showAccount(env, a) }))
 		},
 	}
 	o.ownerFlags(cmd.Flags())
 	o.add(cmd)
+	cmd.ValidArgsFunction = o.accounts(env).first
 	return cmd
 }
 
@@ -317,12 +321,15 @@ with 403. Limits that are not named stay as they are.`,
 				return usagef("there is nothing to change: give --state or --limit")
 			}
 			call := apiclient.Call{Method: http.MethodPatch, Path: path, Body: body}
-			return o.explain(callWith(cmd.Context(), env, client, call, o.asJSON, func(a accountShape) error { return showAccount(env, a) }))
+			right := func(a accountShape) bool { return a.is(args[0]) }
+			return o.explain(callWith(cmd.Context(), env, client, call, o.asJSON, right, func(a accountShape) error { return showAccount(env, a) }))
 		},
 	}
 	o.add(cmd)
 	cmd.Flags().StringVar(&state, "state", "", "active, unpaid or revoked")
 	cmd.Flags().StringArrayVar(&limits, "limit", nil, "NAME=NUMBER, or NAME=default; may be given several times")
+	cmd.ValidArgsFunction = o.accounts(env).first
+	completeFlag(cmd, "state", words(string(tenant.Active), string(tenant.Unpaid), string(tenant.Revoked)))
 	return cmd
 }
 
@@ -346,7 +353,7 @@ func newAccountDelete(env Environment) *cobra.Command {
 			if err := confirm(ctx, env, yes, "account "+args[0]+", its keys, its streams and their data", args[0]); err != nil {
 				return err
 			}
-			if _, err := client.Do(ctx, apiclient.Call{Method: http.MethodDelete, Path: path}); err != nil {
+			if _, err := client.Do(ctx, apiclient.Call{Method: http.MethodDelete, Path: path, Status: http.StatusNoContent}); err != nil {
 				return o.explain(err)
 			}
 			if o.asJSON {
@@ -358,5 +365,6 @@ func newAccountDelete(env Environment) *cobra.Command {
 	}
 	o.add(cmd)
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	cmd.ValidArgsFunction = o.accounts(env).first
 	return cmd
 }

@@ -35,6 +35,14 @@ type keyShape struct {
 	OldUntil   *time.Time `json:"old_until"`
 }
 
+// is tells whether it is the key of a name or ID; empty = any.
+func (k keyShape) is(name string) bool {
+	return k.ID != "" && k.Name != "" && (name == "" || k.Name == name || k.ID == name)
+}
+
+// isNew tells whether it is such a key with its secret.
+func (k keyShape) isNew(name string) bool { return k.is(name) && auth.CheckKey(k.Key) == nil }
+
 func (k keyShape) state(now time.Time) string {
 	switch {
 	case k.RevokedAt != nil:
@@ -82,10 +90,11 @@ type ownerCommand struct {
 	asJSON bool
 }
 
-func (o *ownerCommand) add(cmd *cobra.Command) {
+func (o *ownerCommand) add(cmd *cobra.Command, env Environment) {
 	o.ownerFlags(cmd.Flags())
 	o.accountFlag(cmd.Flags())
 	jsonFlag(cmd, &o.asJSON)
+	completeFlag(cmd, "account", o.accounts(env))
 }
 
 // expiry is the time that --expires-in means; nil where it is not given.
@@ -141,17 +150,19 @@ writes, and manages streams and keys.`,
 			if err != nil {
 				return err
 			}
-			call := apiclient.Call{Method: http.MethodPost, Path: base + "/api-keys", Body: body}
-			err = callWith(cmd.Context(), env, client, call, o.asJSON, func(k keyShape) error { return printKey(env, k.Key) })
-			return o.explain(unknownOutcome(err, "its secret is lost then, so look with 'sluice api-key list', revoke it, and create another"))
+			call := apiclient.Call{Method: http.MethodPost, Path: base + "/api-keys", Body: body, Status: http.StatusCreated}
+			right := func(k keyShape) bool { return k.isNew(args[0]) }
+			err = callWith(cmd.Context(), env, client, call, o.asJSON, right, func(k keyShape) error { return printKey(env, k.Key) })
+			return o.explain(unknownOutcome(err, "its secret is lost then, so look with 'sluice api-key list"+o.asOperator()+"', revoke it, and create another"))
 		},
 	}
-	o.add(cmd)
+	o.add(cmd, env)
 	flags := cmd.Flags()
 	flags.StringVar(&expiresIn, "expires-in", "", "when it ends: N_minutes, N_hours or N_days; left out: never")
 	flags.BoolVar(&readOnly, "read-only", false, "the key reads only")
 	flags.StringArrayVar(&streams, "stream", nil, "the key reaches this stream only, or those whose names begin so: PREFIX*;\nmay be given several times")
 	flags.BoolVar(&agent, "agent", false, "the key is an agent's: good for making tokens only")
+	completeFlag(cmd, "stream", o.streams(env))
 	return cmd
 }
 
@@ -168,13 +179,13 @@ func newKeyList(env Environment) *cobra.Command {
 			}
 			now := time.Now()
 			return o.explain(list(cmd.Context(), env, client, base+"/api-keys", "api_keys", "", o.asJSON,
-				[]string{"NAME", "ID", "HINT", "STATE", "ACCESS", "STREAMS", "ACTS AS", "LAST USED", "EXPIRES"},
+				[]string{"NAME", "ID", "HINT", "STATE", "ACCESS", "STREAMS", "ACTS AS", "LAST USED", "EXPIRES"}, func(k keyShape) bool { return k.is("") },
 				func(k keyShape) []string {
 					return []string{k.Name, k.ID, "…" + k.Hint, k.state(now), k.Access, k.reaches(), k.ActsAs, at(k.LastUsedAt), at(k.ExpiresAt)}
 				}))
 		},
 	}
-	o.add(cmd)
+	o.add(cmd, env)
 	return cmd
 }
 
@@ -212,7 +223,8 @@ func newKeyShow(env Environment) *cobra.Command {
 			})
 		},
 	}
-	o.add(cmd)
+	o.add(cmd, env)
+	cmd.ValidArgsFunction = o.keys(env).first
 	return cmd
 }
 
@@ -230,8 +242,8 @@ func (o *ownerCommand) onKey(ctx context.Context, env Environment, name string, 
 	var answer json.RawMessage
 	_, err = pages(ctx, client, base+"/api-keys", "api_keys", nil, false, func(raw json.RawMessage) error {
 		var k keyShape
-		if err := json.Unmarshal(raw, &k); err != nil {
-			return fmt.Errorf("an entry of the list of keys is not what the API gives: %w", err)
+		if json.Unmarshal(raw, &k) != nil || !k.is("") {
+			return client.Strange("an entry of its list of keys is none")
 		}
 		if k.ID == name || k.Name == name && k.RevokedAt == nil && found.ID != name {
 			found, answer = k, raw
@@ -256,10 +268,10 @@ func newKeyRotate(env Environment) *cobra.Command {
 		Long: `Give a key a new secret and print it, as TONBO_API_KEY=tbo_…, once. The old secret is
 good for one more day, or for --overlap, so that it can be replaced everywhere
 without a gap. While two are good, a further rotation is refused, unless
---end-older ends the older one at once.`,
+--end-older ends the older one at once. --now ends both: only the new one is good.`,
 		Example: `  sluice api-key rotate ci
   sluice api-key rotate ci --overlap 2_hours
-  sluice api-key rotate ci --now                  # the old one is lost to somebody`,
+  sluice api-key rotate ci --now                  # somebody has got hold of it`,
 		Args: named("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			body := map[string]any{}
@@ -276,20 +288,22 @@ without a gap. While two are good, a further rotation is refused, unless
 			if now {
 				body["overlap_seconds"] = 0
 			}
-			if endOlder {
+			if endOlder || now { // an older one that lives on may be the one that somebody has
 				body["end_older"] = true
 			}
-			return o.onKey(cmd.Context(), env, args[0], func(ctx context.Context, c *apiclient.Client, path string, _ keyShape, _ json.RawMessage) error {
+			return o.onKey(cmd.Context(), env, args[0], func(ctx context.Context, c *apiclient.Client, path string, old keyShape, _ json.RawMessage) error {
 				call := apiclient.Call{Method: http.MethodPost, Path: path + "/rotate", Body: body}
-				err := callWith(ctx, env, c, call, o.asJSON, func(k keyShape) error { return printKey(env, k.Key) })
-				return unknownOutcome(err, "its new secret is lost then, so look with 'sluice api-key show "+args[0]+"', and rotate again with --end-older")
+				right := func(k keyShape) bool { return k.isNew(old.ID) }
+				err := callWith(ctx, env, c, call, o.asJSON, right, func(k keyShape) error { return printKey(env, k.Key) })
+				return unknownOutcome(err, "its new secret is lost then, so look with 'sluice api-key show "+shellWord(args[0])+o.asOperator()+"', and rotate again with --end-older")
 			})
 		},
 	}
-	o.add(cmd)
+	o.add(cmd, env)
 	cmd.Flags().StringVar(&overlap, "overlap", "", "how long the old secret is still good: N_minutes, N_hours or N_days")
-	cmd.Flags().BoolVar(&now, "now", false, "the old secret ends at once")
+	cmd.Flags().BoolVar(&now, "now", false, "all older secrets end at once")
 	cmd.Flags().BoolVar(&endOlder, "end-older", false, "where two secrets are good already, end the older one at once")
+	cmd.ValidArgsFunction = o.keys(env).first
 	return cmd
 }
 
@@ -303,7 +317,7 @@ with it. A key of an account may revoke itself.`,
 		Args:    named("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.onKey(cmd.Context(), env, args[0], func(ctx context.Context, c *apiclient.Client, path string, k keyShape, _ json.RawMessage) error {
-				if _, err := c.Do(ctx, apiclient.Call{Method: http.MethodDelete, Path: path}); err != nil || o.asJSON {
+				if _, err := c.Do(ctx, apiclient.Call{Method: http.MethodDelete, Path: path, Status: http.StatusNoContent}); err != nil || o.asJSON {
 					return err // with --json nothing: it answers nothing
 				}
 				_, err := fmt.Fprintf(env.Out, "Revoked: %s\n", apiclient.Printable(k.Name+" ("+k.ID+")"))
@@ -311,6 +325,7 @@ with it. A key of an account may revoke itself.`,
 			})
 		},
 	}
-	o.add(cmd)
+	o.add(cmd, env)
+	cmd.ValidArgsFunction = o.keys(env).first
 	return cmd
 }

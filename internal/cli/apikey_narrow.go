@@ -53,20 +53,22 @@ have any more.`,
 			if len(body) == 0 {
 				return usagef("nothing to change: name what the key is to lose, as --read-only, or a new --name")
 			}
-			return o.onKey(cmd.Context(), env, args[0], func(ctx context.Context, c *apiclient.Client, path string, _ keyShape, _ json.RawMessage) error {
+			return o.onKey(cmd.Context(), env, args[0], func(ctx context.Context, c *apiclient.Client, path string, old keyShape, _ json.RawMessage) error {
 				call := apiclient.Call{Method: http.MethodPatch, Path: path, Body: body}
-				return callWith(ctx, env, c, call, o.asJSON, func(k keyShape) error {
+				return callWith(ctx, env, c, call, o.asJSON, func(k keyShape) bool { return k.is(old.ID) }, func(k keyShape) error {
 					return printFields(env.Out, field{"Name", k.Name}, field{"Access", k.Access}, field{"Streams", k.reaches()}, field{"Acts as", k.ActsAs}, field{"Expires", at(k.ExpiresAt)})
 				})
 			})
 		},
 	}
-	o.add(cmd)
+	o.add(cmd, env)
 	flags := cmd.Flags()
 	flags.StringVar(&name, "name", "", "a new name")
 	flags.StringVar(&expiresIn, "expires-in", "", "when it ends, sooner than it would: N_minutes, N_hours or N_days")
 	flags.BoolVar(&readOnly, "read-only", false, "the key reads only")
 	flags.StringArrayVar(&streams, "stream", nil, "the key reaches this stream only, or those whose names begin so: PREFIX*;\nmay be given several times")
 	flags.BoolVar(&agent, "agent", false, "the key is an agent's: good for making tokens only")
+	cmd.ValidArgsFunction = o.keys(env).first
+	completeFlag(cmd, "stream", o.streams(env))
 	return cmd
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log" //nolint:depguard // to turn it off
 	"os/signal"
 	"strings"
 	"syscall"
@@ -37,8 +38,24 @@ func usagef(format string, args ...any) error { return UsageError{Err: fmt.Error
 // Commands are the groups of commands of this package. A caller may add commands of
 // its own to a group.
 func Commands(env Environment) []*cobra.Command {
-	return []*cobra.Command{newAccount(env), newAPIKey(env), newStream(env), newToken(env)}
+	groups := []*cobra.Command{newAccount(env), newAPIKey(env), newStream(env), newToken(env)}
+	for _, g := range groups {
+		for _, c := range g.Commands() {
+			run := c.RunE
+			c.RunE = func(cmd *cobra.Command, args []string) error {
+				muteNetHTTP()
+				return run(cmd, args)
+			}
+			completeNoFiles(c)
+		}
+	}
+	return groups
 }
+
+// muteNetHTTP keeps net/http from writing to standard error, for as long as the process
+// lives: what a server sends unasked it prints there, raw. It has no switch for that but
+// the standard logger, which nothing of this program uses.
+func muteNetHTTP() { log.SetOutput(io.Discard) }
 
 // group is a command that has nothing but others.
 func group(name, short string, commands ...*cobra.Command) *cobra.Command {

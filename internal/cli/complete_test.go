@@ -56,6 +56,61 @@ func TestCompleteStreams(t *testing.T) {
 	}
 }
 
+// Keys, accounts, states and streams of a flag were completed with the names of files,
+// and so was all that nothing is known of.
+func TestCompleteTheRest(t *testing.T) {
+	key := newTestKey(t)
+	keys := answer{200, `{"api_keys":[` + goneKey + `,` + ciKey + `,` + fileKey + `],"next_cursor":null}`, nil}
+	accounts := answer{200, `{"accounts":[` + acme + `],"next_cursor":null}`, nil}
+	streams := answer{200, `{"streams":[` + orders + `],"next_cursor":null}`, nil}
+	account := answer{200, acme, nil}
+	const noFiles, files = ":4\n", ":0\n"
+	for args, tc := range map[string]struct {
+		answers []answer
+		out     string
+	}{
+		"api-key show ~":                      {[]answer{keys}, "ci\tread orders,logs.*\nfile\twrite all\n" + noFiles},
+		"api-key rotate c":                    {[]answer{keys}, "ci\tread orders,logs.*\n" + noFiles},
+		"api-key narrow f":                    {[]answer{keys}, "file\twrite all\n" + noFiles},
+		"api-key revoke x":                    {[]answer{keys}, noFiles},
+		"api-key revoke --account acme c":     {[]answer{keys}, "ci\tread orders,logs.*\n" + noFiles},
+		"api-key revoke ci ~":                 {nil, noFiles},
+		"api-key create ~":                    {nil, noFiles},
+		"api-key create --stream o":           {[]answer{streams}, "orders\tapplication/json\n" + noFiles},
+		"api-key narrow --stream o":           {[]answer{streams}, "orders\tapplication/json\n" + noFiles},
+		"api-key create --account a":          {[]answer{accounts}, "acme\tactive\n" + noFiles},
+		"account show a":                      {[]answer{accounts}, "acme\tactive\n" + noFiles},
+		"account update ~":                    {[]answer{accounts}, "acme\tactive\n" + noFiles},
+		"account delete a":                    {[]answer{accounts}, "acme\tactive\n" + noFiles},
+		"account create ~":                    {nil, noFiles},
+		"account update acme --state ~":       {nil, "active\nunpaid\nrevoked\n" + noFiles},
+		"account list --prefix ~":             {nil, noFiles},
+		"account list --admin-token-file ~":   {nil, files},
+		"stream create ~":                     {nil, noFiles},
+		"stream create x --expires-in ~":      {nil, noFiles},
+		"stream create x --content-type text": {nil, "text/plain\n" + noFiles},
+		"stream update x --public=~":          {nil, "true\nfalse\n" + noFiles},
+		"stream list ~":                       {nil, noFiles},
+		"stream read orders --output ~":       {nil, files},
+		"stream tail orders --offset ~":       {nil, "-1\nnow\n" + noFiles},
+		"stream read orders --key-file ~":     {nil, files},
+		"token create --stream a":             {[]answer{account, streams}, "acme/orders\tapplication/json\n" + noFiles},
+		"token create --stream acme/o":        {[]answer{account, streams}, "acme/orders\tapplication/json\n" + noFiles},
+		"token create --stream beta/":         {[]answer{account}, noFiles},
+		"token create ~":                      {nil, noFiles},
+	} {
+		a := newAPI(t, tc.answers...)
+		words := append([]string{"__complete"}, strings.Fields(args)...)
+		for i, w := range words {
+			words[i] = strings.Replace(w, "~", "", 1)
+		}
+		code, out, errOut := command(t, a.env(key), words...)
+		if code != exitDone || out != tc.out || len(a.calls()) != len(tc.answers) {
+			t.Errorf("%s: exit %d, %q, want %q; asked %q, %s", args, code, out, tc.out, a.calls(), errOut)
+		}
+	}
+}
+
 // Every command says what it is for, and shows how.
 func TestHelpTeaches(t *testing.T) {
 	for _, g := range Commands(environment(nil, nil, nil, nil)) {
@@ -64,6 +119,10 @@ func TestHelpTeaches(t *testing.T) {
 			want(t, code, out, errOut, exitDone, "*", "")
 			if c.Short == "" || !strings.Contains(c.Example, "sluice "+g.Name()+" "+c.Name()) || !strings.Contains(out, "Examples:") {
 				t.Errorf("%s %s: %q", g.Name(), c.Name(), out)
+			}
+			// The quickstart said that every command has it.
+			if got := c.Flags().Lookup("json") != nil; got != (g.Name()+" "+c.Name() != "stream read") {
+				t.Errorf("%s %s: --json is %v", g.Name(), c.Name(), got)
 			}
 			for line := range strings.Lines(c.Long) {
 				if len([]rune(line)) > 90 {

@@ -31,8 +31,8 @@ type connection struct {
 // ownerFlags are those of a command that an account's owner runs.
 func (c *connection) ownerFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.url, "url", "", "the gateway's origin, in place of SLUICE_URL")
-	flags.StringVar(&c.keyFile, "key-file", "", "a file that holds the API key, in place of TONBO_API_KEY")
-	flags.BoolVar(&c.plainHTTP, "plain-http", false, "send the key over http to another machine, where the way there is private")
+	flags.StringVar(&c.keyFile, "key-file", "", "a file that holds the API key, or a line TONBO_API_KEY=…, in place of\nTONBO_API_KEY")
+	flags.BoolVar(&c.plainHTTP, "plain-http", false, "send the credential over http to another machine, where the way there\nis private")
 }
 
 // operatorFlags are those of a command that goes to the admin listener.
@@ -102,10 +102,7 @@ func (c *connection) operator(env Environment) (*apiclient.Client, error) {
 		at = "SLUICE_ADMIN_URL"
 		text, _ = env.Lookup(at)
 	}
-	if text == "" {
-		return nil, usagef("SLUICE_ADMIN_URL is not set: it is the admin listener's URL, as in http://127.0.0.1:9090")
-	}
-	origin, err := gatewayOrigin(text, c.plainHTTP)
+	origin, err := originAt(theAdminListener(), text, c.plainHTTP)
 	if err != nil {
 		return nil, usagef("%s %w", at, err)
 	}
@@ -143,6 +140,7 @@ func readKey(lookup func(string) (string, bool), file string) (secret.Secret, er
 		if text, err = readSecretFile(file); err != nil {
 			return secret.Secret{}, fmt.Errorf("%s: %w", at, err)
 		}
+		text = keyInFile(text)
 	}
 	text = strings.TrimSpace(text)
 	if text == "" {
@@ -159,6 +157,27 @@ func readKey(lookup func(string) (string, bool), file string) (secret.Secret, er
 		return secret.Secret{}, fmt.Errorf("%s holds no API key: a character of it is wrong or missing", at)
 	}
 	return secret.New(text), nil
+}
+
+// keyInFile is the key of a file's text: all of it, or what the last line gives that sets
+// TONBO_API_KEY, as the line stands that makes a key, and as a shell reads it.
+func keyInFile(text string) string {
+	key := text
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(line), "export "))
+		value, ok := strings.CutPrefix(line, "TONBO_API_KEY=")
+		if !ok {
+			continue
+		}
+		for _, quote := range []string{`"`, `'`} {
+			if len(value) > 1 && strings.HasPrefix(value, quote) && strings.HasSuffix(value, quote) {
+				value = value[1 : len(value)-1]
+				break
+			}
+		}
+		key = value
+	}
+	return key
 }
 
 // readSecretFile reads a small file. Its errors repeat nothing of what is in it.

@@ -120,6 +120,29 @@ func TestKeyFile(t *testing.T) {
 	want(t, code, out, errOut, exitUsage, "", "too large for a key")
 }
 
+// The file that `account create acme > acme.env` makes was no key file, though the
+// quickstart says that keys are read from one.
+func TestKeyFileOfAnEnvironment(t *testing.T) {
+	key, other := newTestKey(t), newTestKey(t)
+	for text, want := range map[string]string{
+		"TONBO_API_KEY=" + key + "\n":                                        key,
+		"# mine\r\nexport TONBO_API_KEY=\"" + key + "\"\r\nSLUICE_URL=x\r\n": key,
+		"A=b\nTONBO_API_KEY='" + key + "'":                                   key,
+		"TONBO_API_KEY=" + other + "\nTONBO_API_KEY=" + key + "\n":           key,
+		"\n" + key + "\n\n":                                                  key,
+		"TONBO_API_KEY=\n":                                                   "",
+		"A=b\n":                                                              "",
+		"TONBO_API_KEY=" + key + " " + other + "\n":                          "",
+	} {
+		file := filepath.Join(t.TempDir(), "key")
+		write(t, file, text)
+		got, err := readKey(func(string) (string, bool) { return "", false }, file)
+		if got.Reveal() != want || (err == nil) != (want != "") || err != nil && strings.Contains(err.Error(), "tbo_") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
 // Text that an event cannot carry, and bytes, are followed as they are.
 func TestTailOfOtherTypes(t *testing.T) {
 	n := newNode(t)
@@ -154,8 +177,8 @@ func TestReadToAFile(t *testing.T) {
 	if got := read(t, file); got != text {
 		t.Errorf("%d bytes, want %d", len(got), len(text))
 	}
-	if _, err := os.Stat(file + ".part"); err == nil {
-		t.Error("the part is left")
+	if got := parts(t, file); len(got) > 0 {
+		t.Errorf("left: %q", got)
 	}
 	// Refused in the middle.
 	var reads int
@@ -167,7 +190,11 @@ func TestReadToAFile(t *testing.T) {
 	}, ursulatest.Status(http.StatusUnauthorized, nil, []byte(`{"error":{"code":"CREDENTIAL_EXPIRED","message":"It has expired."}}`))))
 	write(t, file, "older")
 	code, out, errOut = command(t, n.env, "stream", "read", "acme/bytes", "-o", file)
-	want(t, code, out, errOut, exitFailed, "", file+" is not whole: "+file+".part has the first 1 MiB. To go on: sluice stream read acme/bytes --offset ")
+	part := parts(t, file)[0]
+	want(t, code, out, errOut, exitFailed, "", file+" is not whole: "+part+" has the first 1 MiB. To go on: sluice stream read acme/bytes --offset ")
+	if !strings.HasSuffix(errOut, " >> "+part+" && mv "+part+" "+file+"\n") {
+		t.Errorf("err %q", errOut)
+	}
 	if read(t, file) != "older" {
 		t.Error("the file is not the older one")
 	}
@@ -176,15 +203,15 @@ func TestReadToAFile(t *testing.T) {
 	offset, _, _ = strings.Cut(offset, " ")
 	code, out, errOut = command(t, n.env, "stream", "read", "acme/bytes", "--offset", offset)
 	want(t, code, out, errOut, exitDone, "*", "")
-	if read(t, file+".part")+out != text {
+	if read(t, part)+out != text {
 		t.Error("the parts are not the whole")
 	}
 	// Refused at once.
 	n.SetFault(ursulatest.Status(http.StatusNotFound, nil, []byte(notThere)))
 	code, out, errOut = command(t, n.env, "stream", "read", "acme/bytes", "-o", file+"2")
 	want(t, code, out, errOut, exitFailed, "", "sluice: STREAM_NOT_FOUND: There is no such stream.; 'sluice stream list' shows what there is\n")
-	if _, err := os.Stat(file + "2.part"); err == nil {
-		t.Error("an empty part is left")
+	if got := parts(t, file+"2"); len(got) > 0 {
+		t.Errorf("left: %q", got)
 	}
 }
 
@@ -222,7 +249,7 @@ func TestAppendThatCannotGoOn(t *testing.T) {
 	n.create(t, "lines", "text/plain")
 	commandWith(t, n.env, "a\nb\n", "stream", "append", "acme/lines", "--producer-id", "me")
 	code, out, errOut := commandWith(t, n.env, "a\nc\n", "stream", "append", "acme/lines", "--producer-id", "me")
-	want(t, code, out, errOut, exitFailed, "", "choose a new one; nothing is stored\n")
+	want(t, code, out, errOut, exitFailed, "", "append what is missing, alone, under another --producer-id\n")
 	posts := 0
 	n.SetFault(ursulatest.Match(func(r *http.Request) bool {
 		if r.Method == http.MethodPost {
@@ -285,4 +312,14 @@ func eventually(t *testing.T, what string, ok func() bool) {
 		}
 		<-tick.C
 	}
+}
+
+// parts are those beside a file.
+func parts(t *testing.T, file string) []string {
+	t.Helper()
+	found, err := filepath.Glob(file + ".*part")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
 }

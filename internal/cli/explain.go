@@ -93,8 +93,14 @@ func (c *connection) refusedHint(e *apiclient.Error) string {
 		return "correct --limit " + limit + "=…"
 	}
 	switch {
+	case e.Status == http.StatusUnauthorized && strings.Contains(e.Message, "direct use"):
+		return "put a valid one into " + c.credential() + "; an agent's key is good for 'sluice token create' only, and the token goes there in its place"
 	case e.Status == http.StatusUnauthorized:
 		return "put a valid one into " + c.credential()
+	case e.Code == "INVALID_OFFSET":
+		return "correct --offset"
+	case e.Status == http.StatusForbidden && strings.Contains(e.Message, "agent's key"):
+		return "it is good for 'sluice token create' only: the token goes into " + c.credential() + " in its place, and reaches streams named ACCOUNT/NAME"
 	case e.Status == http.StatusForbidden && e.Code == "FORBIDDEN":
 		return "use another key in " + c.credential() + ": managing takes one that acts as a user, writes, and is not narrowed; " +
 			"a stream's data takes one that reaches the stream, which is named ACCOUNT/NAME then"
@@ -113,11 +119,13 @@ func (c *connection) refusedHint(e *apiclient.Error) string {
 	case e.Status == http.StatusPreconditionFailed:
 		return "the stream was deleted and made again under its name: begin anew"
 	case e.Code == "PRODUCER_KEY_CONFLICT":
-		return "another text was appended under this --producer-id: choose a new one"
+		return "another text was appended under this --producer-id, as where the file has grown or changed since"
 	case e.Code == "PRODUCER_SEQ_CONFLICT":
 		return "the stream does not know what came before: it was deleted and made again under its name"
 	case e.RetryAfter > 0:
 		return fmt.Sprintf("try again in %v", e.RetryAfter.Round(time.Second))
+	case e.Foreign && e.Status < 500:
+		return "that is no answer of the Management API: is " + c.place() + " right?"
 	default:
 		return ""
 	}

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"net/url"
 	"strings"
@@ -60,8 +59,8 @@ func (c *connection) data(ctx context.Context, env Environment, name string, ano
 		return dataPath{}, c.explain(err)
 	}
 	var s streamShape
-	if err := json.Unmarshal(answer, &s); err != nil || s.URL == "" {
-		return dataPath{}, errors.New("the answer for the stream tells no URL; is another program there?")
+	if err := json.Unmarshal(answer, &s); err != nil || !s.is(name) {
+		return dataPath{}, c.explain(client.Strange("its answer is not about the stream " + name + ": it tells no URL of it"))
 	}
 	return c.dataAt(env, s.URL, anonymous)
 }

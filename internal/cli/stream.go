@@ -29,6 +29,11 @@ type streamShape struct {
 	ExpiresAt   *time.Time `json:"expires_at"`
 }
 
+// is tells whether it is the stream of a name; empty = any.
+func (s streamShape) is(name string) bool {
+	return s.Name != "" && (name == "" || s.Name == name) && s.URL != "" && s.State != ""
+}
+
 // How long a creation and a deletion are waited for. What they need of the storage is
 // done in the background after that too.
 const (
@@ -119,12 +124,13 @@ digits and . _ ~ -, and is free again when the stream is deleted.`,
 			return o.createStream(cmd.Context(), env, args[0], body)
 		},
 	}
-	o.add(cmd)
+	o.add(cmd, env)
 	flags := cmd.Flags()
 	flags.StringVar(&contentType, "content-type", "", "what the stream holds, as application/json or text/plain")
 	flags.BoolVar(&public, "public", false, "anybody may read it")
 	flags.StringVar(&expiresIn, "expires-in", "", "when it is deleted: N_minutes, N_hours or N_days; left out: never")
 	flags.StringVar(&region, "region", "", "where it is stored; left out: where the gateway is")
+	completeFlag(cmd, "content-type", words("application/json", "application/octet-stream", "text/plain"))
 	return cmd
 }
 
@@ -136,16 +142,16 @@ func (o *ownerCommand) createStream(ctx context.Context, env Environment, name s
 	defer client.Close()
 	ctx, stop := interruptible(ctx)
 	defer stop()
-	answer, err := client.Do(ctx, apiclient.Call{Method: http.MethodPost, Path: base + "/streams", Body: body})
+	answer, err := client.Do(ctx, apiclient.Call{Method: http.MethodPost, Path: base + "/streams", Body: body, Status: http.StatusCreated})
 	if err != nil {
-		return o.explain(unknownOutcome(err, "see 'sluice stream show "+name+"'"))
+		return o.explain(unknownOutcome(err, "see 'sluice stream show "+name+o.asOperator()+"'"))
 	}
-	s, answer, err := settle(ctx, client, base+"/streams/"+name, answer, func(s streamShape) bool { return s.State != "creating" })
+	s, answer, err := settle(ctx, client, base, name, answer, func(s streamShape) bool { return s.State != "creating" })
 	if err != nil {
 		return o.explain(err)
 	}
 	if s.State == "creating" {
-		_, _ = fmt.Fprintf(env.Err, "sluice: it is still being created, and will be; 'sluice stream show %s' says when it is active\n", name)
+		_, _ = fmt.Fprintf(env.Err, "sluice: it is still being created, and will be; 'sluice stream show %s%s' says when it is active\n", name, o.asOperator())
 	}
 	if o.asJSON {
 		return printJSON(env.Out, answer)
@@ -153,27 +159,25 @@ func (o *ownerCommand) createStream(ctx context.Context, env Environment, name s
 	return showStream(env, s)
 }
 
-// unknownOutcome says what to do about a change whose answer is lost.
+// unknownOutcome says what to do about a change that may have been made.
 func unknownOutcome(err error, look string) error {
-	var broken *apiclient.UnansweredError
-	var refused *apiclient.Error
-	if errors.As(err, &broken) || errors.Is(err, errInterrupted) || errors.As(err, &refused) && refused.Code == "STORE_UNAVAILABLE" {
+	if apiclient.Unsure(err) || errors.Is(err, errInterrupted) {
 		return fmt.Errorf("%w; it may have been done all the same: %s", err, look)
 	}
 	return err
 }
 
-// settle asks for a stream until it is as it shall be, for settleTime at most, and
+// settle asks for the stream of a name until it is as it shall be, for settleTime at most, and
 // returns the last answer. That there is none any more is an error.
-func settle(ctx context.Context, c *apiclient.Client, path string, answer json.RawMessage, done func(streamShape) bool) (streamShape, json.RawMessage, error) {
+func settle(ctx context.Context, c *apiclient.Client, base, name string, answer json.RawMessage, done func(streamShape) bool) (streamShape, json.RawMessage, error) {
 	end := time.NewTimer(settleTime)
 	defer end.Stop()
 	tick := time.NewTicker(settleStep)
 	defer tick.Stop()
 	for {
 		var s streamShape
-		if err := json.Unmarshal(answer, &s); err != nil {
-			return s, answer, fmt.Errorf("the answer of %s is not what the API gives: %w", path, err)
+		if json.Unmarshal(answer, &s) != nil || !s.is(name) {
+			return s, answer, c.Strange("its answer is not about the stream " + name)
 		}
 		if done(s) {
 			return s, answer, nil
@@ -185,7 +189,7 @@ func settle(ctx context.Context, c *apiclient.Client, path string, answer json.R
 			return s, answer, context.Cause(ctx)
 		case <-tick.C:
 		}
-		next, err := c.Do(ctx, apiclient.Call{Method: http.MethodGet, Path: path})
+		next, err := c.Do(ctx, apiclient.Call{Method: http.MethodGet, Path: base + "/streams/" + name})
 		if err != nil {
 			return s, answer, err
 		}
@@ -206,13 +210,13 @@ func newStreamList(env Environment) *cobra.Command {
 				return err
 			}
 			return o.explain(list(cmd.Context(), env, client, base+"/streams", "streams", prefix, o.asJSON,
-				[]string{"NAME", "STATE", "PUBLIC", "CONTENT TYPE", "CREATED", "EXPIRES"},
+				[]string{"NAME", "STATE", "PUBLIC", "CONTENT TYPE", "CREATED", "EXPIRES"}, func(s streamShape) bool { return s.is("") },
 				func(s streamShape) []string {
 					return []string{s.Name, s.State, yesNo(s.Public), s.ContentType, at(s.CreatedAt), at(s.ExpiresAt)}
 				}))
 		},
 	}
-	o.add(cmd)
+	o.add(cmd, env)
 	cmd.Flags().StringVar(&prefix, "prefix", "", "only those whose names begin so")
 	return cmd
 }
@@ -227,8 +231,8 @@ func newStreamShow(env Environment) *cobra.Command {
 			return o.onStream(cmd.Context(), env, args[0], apiclient.Call{Method: http.MethodGet})
 		},
 	}
-	o.add(cmd)
-	cmd.ValidArgsFunction = o.completeStream(env)
+	o.add(cmd, env)
+	cmd.ValidArgsFunction = o.streams(env).first
 	return cmd
 }
 
@@ -244,7 +248,8 @@ func (o *ownerCommand) onStream(ctx context.Context, env Environment, name strin
 	if call.Path, err = streamPath(base, name); err != nil {
 		return err
 	}
-	return o.explain(callWith(ctx, env, client, call, o.asJSON, func(s streamShape) error { return showStream(env, s) }))
+	right := func(s streamShape) bool { return s.is(name) }
+	return o.explain(callWith(ctx, env, client, call, o.asJSON, right, func(s streamShape) error { return showStream(env, s) }))
 }
 
 func newStreamUpdate(env Environment) *cobra.Command {
@@ -267,10 +272,11 @@ private ends the tails of those who have no key for it within a second.`,
 			return o.onStream(cmd.Context(), env, args[0], apiclient.Call{Method: http.MethodPatch, Body: map[string]any{"public": want}})
 		},
 	}
-	o.add(cmd)
+	o.add(cmd, env)
 	cmd.Flags().StringVar(&public, "public", "", "true: anybody may read it; false: those with a key")
 	cmd.Flags().Lookup("public").NoOptDefVal = "true"
-	cmd.ValidArgsFunction = o.completeStream(env)
+	cmd.ValidArgsFunction = o.streams(env).first
+	completeFlag(cmd, "public", words("true", "false"))
 	return cmd
 }
 
@@ -287,9 +293,9 @@ open tails end. It asks for the name to be typed; --yes is for scripts.`,
 			return o.deleteStream(cmd.Context(), env, args[0], yes)
 		},
 	}
-	o.add(cmd)
+	o.add(cmd, env)
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	cmd.ValidArgsFunction = o.completeStream(env)
+	cmd.ValidArgsFunction = o.streams(env).first
 	return cmd
 }
 
@@ -307,21 +313,19 @@ func (o *ownerCommand) deleteStream(ctx context.Context, env Environment, name s
 	if err := confirm(ctx, env, yes, "the stream "+name+" and its data", name); err != nil {
 		return err
 	}
-	path := base + "/streams/" + name
-	answer, err := client.Do(ctx, apiclient.Call{Method: http.MethodDelete, Path: path})
+	answer, err := client.Do(ctx, apiclient.Call{Method: http.MethodDelete, Path: base + "/streams/" + name, Status: http.StatusAccepted})
 	if err != nil {
 		return o.explain(err)
 	}
 	if len(answer) > 0 { // else it was gone at the second try
-		_, _, err = settle(ctx, client, path, answer, func(streamShape) bool { return false })
+		_, _, err = settle(ctx, client, base, name, answer, func(streamShape) bool { return false })
 	}
-	var refused *apiclient.Error
 	switch {
-	case len(answer) == 0, errors.As(err, &refused) && refused.Status == http.StatusNotFound:
+	case len(answer) == 0 && err == nil, apiclient.Gone(err):
 	case err != nil:
 		return o.explain(err)
 	default:
-		_, _ = fmt.Fprintf(env.Err, "sluice: it is still being deleted, and will be; the name is free when 'sluice stream show %s' says STREAM_NOT_FOUND\n", name)
+		_, _ = fmt.Fprintf(env.Err, "sluice: it is still being deleted, and will be; the name is free when 'sluice stream show %s%s' says STREAM_NOT_FOUND\n", name, o.asOperator())
 	}
 	if o.asJSON && len(answer) > 0 {
 		return printJSON(env.Out, answer)

@@ -1,13 +1,16 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -52,7 +55,7 @@ give up it says how to go on: the same file with the same --producer-id and
 	flags.StringVar(&o.producer, "producer-id", "", "the name of this append, under which it is stored once; left out: a new one")
 	flags.Int64Var(&o.pieceSize, "piece-size", 0, "bytes of one request; left out: 1 MiB, or what the gateway takes")
 	flags.BoolVar(&o.asJSON, "json", false, "print what was appended as JSON")
-	cmd.ValidArgsFunction = completeFirst(o.completeStream(env))
+	cmd.ValidArgsFunction = completeFirst(o.streams(env).first)
 	return cmd
 }
 
@@ -122,20 +125,63 @@ func (o *appendCommand) run(ctx context.Context, env Environment, args []string)
 func (o *appendCommand) failed(name, file string, done apiclient.Appended, err error) error {
 	var gave *apiclient.GaveUpError
 	unsure := errors.As(err, &gave) || errors.Is(err, errInterrupted) // what was sent last may be stored
-	var refused *apiclient.Error
-	final := errors.As(err, &refused) && (refused.Code == "STREAM_CLOSED" || strings.HasPrefix(refused.Code, "PRODUCER_"))
+	final := cannotGoOn(err)
+	conflict := final && producerConflict(err)
 	err = o.explain(err)
 	switch {
+	case conflict:
+		return fmt.Errorf("%w\nStored of this text for sure: %s. The same command cannot go on: see with '%s' what the stream holds, and append what is missing, alone, under another --producer-id",
+			err, amount(done), o.again("stream", "read", name))
 	case done.Pieces == 0 && !unsure:
 		return fmt.Errorf("%w; nothing is stored", err)
 	case final:
 		return fmt.Errorf("%w\nStored before that: %s", err, amount(done))
 	}
-	again := fmt.Sprintf("sluice stream append %s %s --producer-id %s --piece-size %d", name, file, o.producer, done.PieceSize)
-	if file == "-" {
-		again += " (with the same input)"
+	return fmt.Errorf("%w\nStored for sure: %s. To go on, without storing anything twice:\n  %s", err, amount(done), o.goesOn(name, file, done.PieceSize))
+}
+
+// cannotGoOn tells a refusal of what was sent, which the same command gets again: all
+// but one of who sent it, and one that may pass.
+func cannotGoOn(err error) bool {
+	var refused *apiclient.Error
+	if !errors.As(err, &refused) {
+		return false
 	}
-	return fmt.Errorf("%w\nStored for sure: %s. To go on, without storing anything twice:\n  %s", err, amount(done), again)
+	switch refused.Status {
+	case http.StatusUnauthorized, http.StatusPaymentRequired:
+		return false
+	case http.StatusForbidden:
+		return strings.HasPrefix(refused.Code, "PRODUCER_")
+	default:
+		return refused.Status < 500 && !apiclient.Temporary(err)
+	}
+}
+
+// producerConflict tells that the stream holds another text under the producer id.
+func producerConflict(err error) bool {
+	var refused *apiclient.Error
+	return errors.As(err, &refused) && refused.Code == "PRODUCER_KEY_CONFLICT"
+}
+
+// goesOn is the command that goes on with an append. Where it failed before the size of
+// its pieces was known, any will do, since none was sent.
+func (o *appendCommand) goesOn(name, file string, pieceSize int64) string {
+	words := []string{"stream", "append", name}
+	if file != "-" {
+		file = fileWord(file)
+	}
+	words = append(words, file, "--producer-id", o.producer)
+	if size := cmp.Or(pieceSize, o.pieceSize); size > 0 {
+		words = append(words, "--piece-size", strconv.FormatInt(size, 10))
+	}
+	if o.asJSON {
+		words = append(words, "--json")
+	}
+	line := o.again(words...)
+	if file == "-" {
+		line += "  # with the same input"
+	}
+	return line
 }
 
 func amount(a apiclient.Appended) string {
@@ -215,6 +261,6 @@ have told all of it. Closing a closed stream is no error.`,
 	}
 	o.ownerFlags(cmd.Flags())
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as JSON")
-	cmd.ValidArgsFunction = o.completeStream(env)
+	cmd.ValidArgsFunction = o.streams(env).first
 	return cmd
 }

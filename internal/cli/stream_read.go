@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -26,8 +25,9 @@ func newRead(env Environment) *cobra.Command {
 it is; of a JSON stream that is one message a line. A connection that breaks costs
 nothing: the read goes on from its offset, and repeats nothing.
 
-With --output it goes to FILE.part first, which becomes FILE when it is whole. Where
-it has to give up, FILE.part stays, and it says how to go on.
+With --output it goes to a part beside FILE first, which becomes FILE when it is whole.
+Where it has to give up, the part stays, and it says how to go on. A pipe or a device
+is written as it is.
 
 A public stream is read without a key: name it ACCOUNT/NAME.`,
 		Example: `  sluice stream read orders
@@ -47,7 +47,8 @@ A public stream is read without a key: name it ACCOUNT/NAME.`,
 	flags.StringVar(&o.offset, "offset", "-1", "where to begin: -1 is the start, now the end, else an offset that an answer gave")
 	flags.StringVarP(&o.output, "output", "o", "", "the file to write, in place of standard output")
 	flags.BoolVar(&o.showOffset, "show-offset", false, "say at the end on standard error where to go on")
-	cmd.ValidArgsFunction = o.completeStream(env)
+	cmd.ValidArgsFunction = o.streams(env).first
+	completeFlag(cmd, "offset", words("-1", "now"))
 	return cmd
 }
 
@@ -59,28 +60,24 @@ func (o *readCommand) run(ctx context.Context, env Environment, name string) err
 		return err
 	}
 	defer target.Close()
-	out, part := env.Out, ""
+	out := env.Out
+	var file *output
+	options := apiclient.ReadOptions{Stream: target.url, Offset: o.offset}
+	bar := newProgress(env, "read", 0)
 	if o.output != "" {
-		part = o.output + ".part"
-		f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666) //nolint:gosec // as any file that a shell makes; the umask narrows it
-		if err != nil {
+		if file, err = openOutput(ctx, o.output); err != nil {
 			return err
 		}
-		defer func() { _ = f.Close() }()
-		out = f
-	}
-	bar := newProgress(env, "read", 0)
-	options := apiclient.ReadOptions{Stream: target.url, Offset: o.offset}
-	if o.output != "" { // else it would stand among what is read
-		options.Progress = func(so apiclient.ReadSoFar) { bar.tell(so.Bytes) }
+		out = file.f
+		options.Progress = func(so apiclient.ReadSoFar) { bar.tell(so.Bytes) } // else it would stand among what is read
 	}
 	so, err := target.Read(ctx, options, out)
 	bar.end()
-	if f, ok := out.(*os.File); ok && part != "" && err == nil {
-		err = o.finish(f, part)
+	if file != nil && err == nil {
+		err = file.done()
 	}
 	if err != nil {
-		return o.failed(name, part, so, err)
+		return o.failed(name, file, so, err)
 	}
 	if o.showOffset {
 		_, err = fmt.Fprintf(env.Err, "Next offset: %s\n", apiclient.Printable(so.Next))
@@ -88,34 +85,22 @@ func (o *readCommand) run(ctx context.Context, env Environment, name string) err
 	return err
 }
 
-// finish makes the part the file, when it is on the disk.
-func (o *readCommand) finish(f *os.File, part string) error {
-	if err := errors.Join(f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(part, o.output)
-}
-
-// failed says what there is of a read that could not be finished. A part without
-// anything in it is taken away.
-func (o *readCommand) failed(name, part string, so apiclient.ReadSoFar, err error) error {
+// failed says what there is of a read that could not be finished, and how to go on.
+func (o *readCommand) failed(name string, file *output, so apiclient.ReadSoFar, err error) error {
 	err = o.explain(err)
+	again := o.again("stream", "read", name, "--offset", apiclient.Printable(so.Next))
+	if file != nil {
+		err = errors.Join(err, file.leave(so.Bytes == 0))
+	}
 	switch {
-	case part == "" && so.Bytes == 0:
-		return err
-	case part == "":
-		return fmt.Errorf("%w\nPrinted: %s. To go on: sluice stream read %s --offset %s", err, size(so.Bytes), name, so.Next)
 	case so.Bytes == 0:
-		return errors.Join(err, ignoreMissing(os.Remove(part)))
+		return err
+	case file == nil:
+		return fmt.Errorf("%w\nPrinted: %s. To go on: %s", err, size(so.Bytes), again)
+	case file.part == "":
+		return fmt.Errorf("%w\n%s was given the first %s. To go on: %s >> %s", err, o.output, size(so.Bytes), again, shellWord(o.output))
 	default:
-		return fmt.Errorf("%w\n%s is not whole: %s has the first %s. To go on: sluice stream read %s --offset %s >> %s",
-			err, o.output, part, size(so.Bytes), name, so.Next, part)
+		return fmt.Errorf("%w\n%s is not whole: %s has the first %s. To go on: %s >> %s && mv %[6]s %s",
+			err, o.output, file.part, size(so.Bytes), again, shellWord(file.part), shellWord(file.to))
 	}
-}
-
-func ignoreMissing(err error) error {
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	return err
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"mime"
+	"net/http"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -53,7 +54,8 @@ end. An event's next_offset is the --offset to go on from.`,
 	flags.StringVar(&o.offset, "offset", "now", "where to begin: now is the end, -1 the start, else an offset that an answer gave")
 	flags.BoolVar(&o.longPoll, "long-poll", false, "ask again and again, where the way to the gateway holds answers back")
 	flags.BoolVar(&o.asJSON, "json", false, "print each event as a line of JSON")
-	cmd.ValidArgsFunction = o.completeStream(env)
+	cmd.ValidArgsFunction = o.streams(env).first
+	completeFlag(cmd, "offset", words("-1", "now"))
 	return cmd
 }
 
@@ -80,7 +82,18 @@ func (o *tailCommand) run(ctx context.Context, env Environment, name string) err
 	if err == nil || errors.Is(err, errInterrupted) {
 		return nil
 	}
-	return fmt.Errorf("%w\nTo go on: sluice stream tail %s --offset %s", o.explain(err), name, apiclient.Printable(last))
+	var refused *apiclient.Error
+	if errors.As(err, &refused) && refused.Status == http.StatusBadRequest {
+		return o.explain(err) // the same again is refused again
+	}
+	words := []string{"stream", "tail", name, "--offset", apiclient.Printable(last)}
+	if o.longPoll {
+		words = append(words, "--long-poll")
+	}
+	if o.asJSON {
+		words = append(words, "--json")
+	}
+	return fmt.Errorf("%w\nTo go on: %s", o.explain(err), o.again(words...))
 }
 
 // printData prints what came, as it is, in one write.

@@ -83,9 +83,13 @@ Exit code 0: the token was printed; 1: it was refused, or nobody answered;
 	flags.StringArrayVar(&f.streams, "stream", nil, "the token reaches this stream only: ACCOUNT/NAME, ACCOUNT/PREFIX*, or\nthe stream's URL; may be given several times")
 	flags.StringVar(&f.expiresIn, "expires-in", "", "when it ends: N_seconds, N_minutes or N_hours, from 30 seconds to an hour")
 	flags.StringVar(&f.url, "url", "", "the gateway's origin, in place of SLUICE_URL")
-	flags.StringVar(&f.keyFile, "key-file", "", "a file that holds the key, in place of TONBO_API_KEY")
+	flags.StringVar(&f.keyFile, "key-file", "", "a file that holds the key, or a line TONBO_API_KEY=…, in place of\nTONBO_API_KEY")
 	flags.BoolVar(&f.plainHTTP, "plain-http", false, "send the key over http to another machine, where the way there is private")
 	flags.BoolVar(&f.asJSON, "json", false, "print what the gateway answered")
+	completeFlag(cmd, "stream", func(ctx context.Context, typed string) []cobra.Completion {
+		to := connection{url: f.url, keyFile: f.keyFile, plainHTTP: f.plainHTTP}
+		return to.streamsOfAccount(env)(ctx, typed)
+	})
 	return cmd
 }
 
@@ -122,7 +126,7 @@ func readTokenRequest(f tokenFlags, timed bool, lookup func(string) (string, boo
 		r.resources = append(r.resources, resource)
 	}
 	if timed {
-		if r.lifetime, err = parseExpiresIn(f.expiresIn); err != nil {
+		if r.lifetime, err = parseLifetime(f.expiresIn); err != nil {
 			return r, fmt.Errorf("--expires-in: %w", err)
 		}
 		if r.lifetime < auth.MinTokenLifetime || r.lifetime > tenant.MaxTokenLife {
@@ -252,7 +256,8 @@ func (r tokenRequest) refused(res *http.Response, answer []byte) error {
 	}
 	var own struct{ Code, Message string }
 	_ = json.Unmarshal(answer, &body) // of whatever is missing nothing is said
-	if json.Unmarshal(body.Error, &own) != nil {
+	oauth := json.Unmarshal(body.Error, &own) != nil
+	if oauth {
 		_ = json.Unmarshal(body.Error, &own.Code)
 		own.Message = body.Description
 	}
@@ -268,6 +273,9 @@ func (r tokenRequest) refused(res *http.Response, answer []byte) error {
 	}
 	if id := res.Header.Get("X-Request-Id"); id != "" {
 		text += " (request id " + id + ")"
+	}
+	if !oauth && (res.StatusCode == http.StatusBadRequest || res.StatusCode == http.StatusNotFound) {
+		return errors.New(r.oneLine(text) + "; is SLUICE_URL the gateway's origin?") // one refuses an exchange in OAuth's form
 	}
 	return errors.New(r.oneLine(text))
 }

@@ -135,7 +135,7 @@ func TestTokenCreateRefused(t *testing.T) {
 	}{
 		"OAuth":             {answer(400, `{"error":"invalid_grant","error_description":"the subject token has expired"}`, "X-Request-Id", "abc"), "sluice: invalid_grant: the subject token has expired (request id abc)\n"},
 		"too often":         {answer(429, `{"error":"temporarily_unavailable","error_description":"too often"}`, "Retry-After", "3"), "sluice: temporarily_unavailable: too often; try again in 3 s\n"},
-		"a refusal":         {answer(404, `{"error":{"code":"NOT_FOUND","message":"There is no such route."}}`), "sluice: NOT_FOUND: There is no such route.\n"},
+		"a refusal":         {answer(404, `{"error":{"code":"NOT_FOUND","message":"There is no such route."}}`), "sluice: NOT_FOUND: There is no such route.; is SLUICE_URL the gateway's origin?\n"},
 		"no description":    {answer(400, `{"error":"invalid_scope"}`), "sluice: invalid_scope\n"},
 		"a page":            {answer(502, "<html>Bad Gateway</html>"), "status 502; is SLUICE_URL the gateway's origin?\n"},
 		"JSON of no token":  {answer(200, `{"token":"x"}`), "there is no token in it"},
@@ -246,6 +246,7 @@ func TestGatewayOrigin(t *testing.T) {
 	for _, bad := range []string{
 		"", "streams.example.com", "streams.example.com:8080", "//streams.example.com", "ftp://streams.example.com", "https://", "https://:443",
 		"https://streams.example.com/v1", "https://streams.example.com//", "https://streams.example.com?x", "https://streams.example.com?", "https://streams.example.com#", "https://u:hunter2@streams.example.com",
+		"http://127.0.0.1:99999", "http://127.0.0.1:0", // a port that cannot be was tried for half a minute
 		"http://streams.example.com", "http://localhost.example.com", "http://127.0.0.1.example.com", "http://10.0.0.1:8080", "http://0.0.0.0:8080", "%",
 	} {
 		got, err := gatewayOrigin(bad, false)
@@ -275,15 +276,26 @@ func TestStreamResource(t *testing.T) {
 
 func TestParseExpiresIn(t *testing.T) {
 	for in, want := range map[string]time.Duration{
-		"90_seconds": 90 * time.Second, "15_minutes": 15 * time.Minute, "1_hours": time.Hour, "1_hour": time.Hour, "30_days": 720 * time.Hour, "65535_days": 65535 * 24 * time.Hour,
+		"15_minutes": 15 * time.Minute, "1_hours": time.Hour, "1_hour": time.Hour, "30_days": 720 * time.Hour, "65535_days": 65535 * 24 * time.Hour,
 	} {
 		if got, err := parseExpiresIn(in); err != nil || got != want {
 			t.Errorf("%s: %v, %v", in, got, err)
 		}
 	}
-	for _, bad := range []string{"", "15", "15m", "15_", "_minutes", "15_min", "15_minutess", "15_Minutes", "-1_days", "+1_days", "1.5_hours", "0_days", "65536_days", "15_minutes ", "1_s"} {
+	for _, bad := range []string{"", "15", "15m", "15_", "_minutes", "15_min", "15_minutess", "15_Minutes", "-1_days", "+1_days", "1.5_hours", "0_days", "65536_days", "15_minutes ", "1_s", "90_seconds"} {
 		if got, err := parseExpiresIn(bad); err == nil {
 			t.Errorf("%q: %v", bad, got)
+		}
+	}
+	for in, want := range map[string]time.Duration{"90_seconds": 90 * time.Second, "1_second": time.Second, "1_hours": time.Hour} {
+		if got, err := parseLifetime(in); err != nil || got != want {
+			t.Errorf("%s: %v, %v", in, got, err)
+		}
+	}
+	// A number that is too large got the message on how to write one.
+	for _, large := range []string{"106752_days", "65536_days", "99999999999999999999_days", "0_days"} {
+		if _, err := parseExpiresIn(large); err == nil || err.Error() != "the number is from 1 to 65535" {
+			t.Errorf("%s: %v", large, err)
 		}
 	}
 }
