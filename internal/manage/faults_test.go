@@ -216,7 +216,7 @@ func (s brokenStore) ChangeKey(context.Context, tenant.AccountID, string, store.
 	return store.Key{}, s.err
 }
 
-func (s brokenStore) RotateKey(context.Context, tenant.AccountID, string, tenant.Digest, string, time.Time) (store.Key, error) {
+func (s brokenStore) RotateKey(context.Context, tenant.AccountID, string, store.NewSecret) (store.Key, error) {
 	return store.Key{}, s.err
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -197,24 +198,36 @@ func wholeNumber(value json.RawMessage) (int64, bool) {
 	return int64(f), true
 }
 
-// time reads a time of RFC 3339, cut to what the store keeps, microseconds; null and
-// nothing are the zero time.
-func (o *object) time(name string) time.Time {
+// times are those of RFC 3339 §5.6, in which small letters stand too. time.Parse takes
+// others: an hour of one digit, a comma before the fraction.
+var times = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$`)
+
+// maxYear is the last year that RFC 3339 can write; what lies behind it in UTC could be
+// stored and never be shown.
+const maxYear = 9999
+
+// time reads a time of RFC 3339, cut to what the store keeps, microseconds; nil where
+// there is none, or null. The year 1, Go's zero time, is a time like any other.
+func (o *object) time(name string) *time.Time {
 	value, ok := o.member(name)
 	if !ok || isNull(value) {
-		return time.Time{}
+		return nil
 	}
 	s := o.text(name)
 	if s == nil {
-		return time.Time{}
+		return nil
 	}
-	// RFC 3339 allows small letters too.
 	t, err := time.Parse(time.RFC3339, strings.ToUpper(*s))
-	if err != nil {
+	t = t.UTC().Truncate(time.Microsecond)
+	switch {
+	case err != nil || !times.MatchString(*s):
 		o.fault(name, "This is a time as in 2027-06-01T00:00:00Z.")
-		return time.Time{}
+		return nil
+	case t.Year() > maxYear:
+		o.fault(name, "This is a time whose year in UTC is at most "+strconv.Itoa(maxYear)+".")
+		return nil
 	}
-	return t.UTC().Truncate(time.Microsecond)
+	return &t
 }
 
 // texts reads a list of strings; ok is false where there is none, or null.

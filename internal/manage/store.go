@@ -50,9 +50,10 @@ type KeyStore interface {
 	// ChangeKey gives store.ErrNotFound, store.ErrWider, store.ErrGone for a revoked key,
 	// store.ErrDeclared, store.ErrTaken.
 	ChangeKey(ctx context.Context, account tenant.AccountID, id string, c store.KeyChange) (store.Key, error)
-	// RotateKey gives a key a new secret; the one before is good until oldUntil, and one
-	// older than that ends now. store.ErrNotFound, store.ErrGone, store.ErrDeclared.
-	RotateKey(ctx context.Context, account tenant.AccountID, id string, d tenant.Digest, hint string, oldUntil time.Time) (store.Key, error)
+	// RotateKey gives a key a new secret. store.ErrTwoSecrets where two are good already and
+	// the older is not to end; store.ErrNotFound, store.ErrGone, store.ErrExpired,
+	// store.ErrDeclared.
+	RotateKey(ctx context.Context, account tenant.AccountID, id string, to store.NewSecret) (store.Key, error)
 	// RevokeKey is no error where the key is revoked already. store.ErrNotFound,
 	// store.ErrDeclared.
 	RevokeKey(ctx context.Context, account tenant.AccountID, id string) error

@@ -124,7 +124,12 @@ func (a *API) wantedStream(c *call) (store.Stream, error) {
 	if public := o.flag("public"); public != nil {
 		s.Public = *public
 	}
-	s.ExpiresAt = o.time("expires_at")
+	if t := o.time("expires_at"); t != nil {
+		if t.Before(now.Add(minExpiry)) {
+			o.fault("expires_at", "A stream expires at least 60 seconds from now.")
+		}
+		s.ExpiresAt = *t
+	}
 	if region := o.text("region"); region != nil && *region != a.o.Region {
 		o.fault("region", "The only region there is, is "+a.o.Region+".")
 	}
@@ -140,8 +145,6 @@ func (a *API) wantedStream(c *call) (store.Stream, error) {
 		return s, badField("name", "This is no stream's name: "+sentence(err))
 	case len(s.ContentType) > maxContentType || !mediaTypes.MatchString(s.ContentType):
 		return s, badField("content_type", "This is a media type as in application/json or text/plain; charset=utf-8.")
-	case !s.ExpiresAt.IsZero() && s.ExpiresAt.Before(now.Add(minExpiry)):
-		return s, badField("expires_at", "A stream expires at least 60 seconds from now.")
 	}
 	return s, nil
 }

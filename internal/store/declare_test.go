@@ -52,7 +52,7 @@ func TestDeclare(t *testing.T) {
 		wants(t, "deletion of a stream", err, ErrDeclared)
 		_, err = r.ChangeKey(ctx, "acme", "acme/ci", KeyChange{Name: pointer("x")})
 		wants(t, "change of a key", err, ErrDeclared)
-		_, err = r.RotateKey(ctx, "acme", "acme/ci", tenant.DigestOf("x"), "", r.clock.read())
+		_, err = r.RotateKey(ctx, "acme", "acme/ci", NewSecret{Digest: tenant.DigestOf("x"), OldUntil: r.clock.read()})
 		wants(t, "rotation of a key", err, ErrDeclared)
 		wants(t, "revocation of a key", r.RevokeKey(ctx, "acme", "acme/ci"), ErrDeclared)
 		if left, err := r.Unsettled(ctx, 9); err != nil || len(left) != 0 {
