@@ -121,6 +121,24 @@ func TestWider(t *testing.T) {
 	}
 }
 
+// A call beyond the rate said when to come back, and not what the rate is, which design §4
+// has of every RATE_LIMITED.
+func TestRateIsTold(t *testing.T) {
+	g := newRig(t)
+	o := g.options
+	o.Allow = func(tenant.AccountID) Allowance {
+		return Allowance{RetryAfter: 1500 * time.Millisecond, PerSecond: 20, Burst: 50}
+	}
+	got := g.ask(NewOwner(o), g.key, http.MethodGet, "/v1/account", "")
+	for name, want := range map[string]string{
+		"Retry-After": "2", "RateLimit-Policy": `"management";q=50;w=3`, "RateLimit": `"management";r=0;t=2`,
+	} {
+		if value := got.header.Get(name); got.refused() != "RATE_LIMITED" || value != want {
+			t.Errorf("%d %s: %s: %s, want %s", got.status, got.body, name, value, want)
+		}
+	}
+}
+
 // Without randomness there is no key and no stream, rather than one that can be guessed.
 func TestNoRandomness(t *testing.T) {
 	g := newRig(t)

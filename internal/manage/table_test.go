@@ -392,7 +392,9 @@ func calls(operator bool) []row {
 func everything(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := world(t, func(_ *ReconcilerOptions, o *Options) {
-			o.Allow = func(a tenant.AccountID) (bool, time.Duration) { return a != "is-busy", 1500 * time.Millisecond }
+			o.Allow = func(a tenant.AccountID) Allowance {
+				return Allowance{OK: a != "is-busy", RetryAfter: 1500 * time.Millisecond, PerSecond: 20, Burst: 50}
+			}
 		})
 		g.keys["good"], g.keys["busy"] = g.key, g.newAccount("is-busy")
 		gone, broken := g.options, g.options
