@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"sluice/internal/refusal"
@@ -63,7 +64,47 @@ func parseObject(text []byte) (*object, error) {
 	if whole[0] != '{' {
 		return nil, notJSON(errSyntax)
 	}
+	if halfPair(whole) {
+		return nil, refusal.Because(refusal.InvalidRequest, `A string in the body has half of a surrogate pair, which no character is: write both as in \ud83d\ude00.`, nil)
+	}
 	return readObject(whole, "")
+}
+
+// halfPair reports whether valid JSON has a \u escape of half a surrogate pair (RFC 8259
+// §8.2), of which encoding/json makes U+FFFD: another text than was sent.
+func halfPair(text []byte) bool {
+	for {
+		i := bytes.IndexByte(text, '\\') // in strings only
+		if i < 0 {
+			return false
+		}
+		text = text[i:]
+		r, ok := unicodeEscape(text)
+		switch {
+		case !ok:
+			text = text[2:]
+		case !utf16.IsSurrogate(r):
+			text = text[escapeBytes:]
+		default:
+			second, _ := unicodeEscape(text[escapeBytes:])
+			if utf16.DecodeRune(r, second) == utf8.RuneError {
+				return true
+			}
+			text = text[2*escapeBytes:]
+		}
+	}
+}
+
+// escapeBytes is the length of \u and its four digits.
+const escapeBytes = 6
+
+// unicodeEscape reads the \u escape that a text begins with.
+func unicodeEscape(text []byte) (rune, bool) {
+	if len(text) < escapeBytes || text[0] != '\\' || text[1] != 'u' {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(string(text[2:escapeBytes]), 16, 16)
+	return rune(n), err == nil
 }
 
 // readObject takes an object, known to be valid JSON, apart. encoding/json by itself

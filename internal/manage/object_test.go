@@ -70,6 +70,39 @@ func TestWholeNumber(t *testing.T) {
 	}
 }
 
+// Half of a surrogate pair was stored as U+FFFD: another name than was sent.
+func TestHalfPair(t *testing.T) {
+	for text, want := range map[string]bool{
+		`{"a":"\ud800"}`: true, `{"a":"\udc00"}`: true, `{"a":"\ud800\ud800\udc00"}`: true, `{"a":"\udc00\ud800"}`: true, `{"a":"\ud83dx\ude00"}`: true,
+		`{"\uDBFF":1}`: true, `{"a":["\uD800\n"]}`: true, `{"a":"\ud800\\udc00"}`: true,
+		`{"a":"\ud83d\ude00"}`: false, `{"a":"\uD83D\uDE00\uffff"}`: false, `{"a":"\\ud800"}`: false, `{"a":"\\\\ud800"}`: false, `{"a":"\u00e9\"\\"}`: false, `{}`: false,
+	} {
+		_, err := parseObject([]byte(text))
+		if (err != nil) != want {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// What is taken as JSON in UTF-8.
+func TestCheckType(t *testing.T) {
+	for _, tt := range []struct {
+		header http.Header
+		ok     bool
+	}{
+		{http.Header{"Content-Type": {"application/json"}}, true},
+		{http.Header{"Content-Type": {"Application/JSON; Charset=\"UTF-8\""}, "Content-Encoding": {"Identity"}}, true},
+		{http.Header{"Content-Type": {"application/json, text/plain"}}, false},
+		{http.Header{"Content-Type": {"application/json; charset=latin1"}}, false},
+		{http.Header{"Content-Type": {"application/json; charset=utf-8; charset=utf-16"}}, false},
+		{http.Header{"Content-Type": {"application/json"}, "Content-Encoding": {""}}, false},
+	} {
+		if err := checkType(tt.header); (err == nil) != tt.ok {
+			t.Errorf("%v: %v", tt.header, err)
+		}
+	}
+}
+
 // The year 1 counted as no time at all, and made keys that never end; a year that is 10000
 // in UTC was stored, and no list that held it could be read any more; and times were taken
 // that RFC 3339 does not know.

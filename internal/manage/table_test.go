@@ -173,7 +173,12 @@ func ownersCalls(t *testing.T) {
 			{"good", "GET", "/v1/streams?a;b", "", 400, "INVALID_QUERY"},
 			{"good", "GET", "/v1/streams", "{}", 400, "INVALID_REQUEST"},
 			{"good", "GET", "/v1/streams/events", "", 200, ""},
-			{"good", "GET", "/v1/streams/%65vents", "", 200, ""},
+			// One thing had as many paths as its name can be escaped.
+			{"good", "GET", "/v1/streams/%65vents", "", 400, "INVALID_REQUEST"},
+			{"good", "GET", "/v1/streams/event%73", "", 400, "INVALID_REQUEST"},
+			{"good", "DELETE", "/v1/%73treams/events", "", 404, "NOT_FOUND"},
+			{"good", "GET", "/v1/streams/..%2Fevents", "", 400, "INVALID_REQUEST name"},
+			{"good", "GET", "/v1/%6eone", "", 404, "NOT_FOUND"},
 			{"good", "GET", "/v1/streams/none", "", 404, "STREAM_NOT_FOUND"},
 			{"good", "GET", "/v1/streams/.x", "", 400, "INVALID_REQUEST name"},
 			{"good", "PATCH", "/v1/streams/events", `{"public":false}`, 200, ""},
@@ -194,6 +199,8 @@ func ownersCalls(t *testing.T) {
 			{"good", "POST", "/v1/api-keys", `{"name":""}`, 400, "INVALID_REQUEST name"},
 			{"good", "POST", "/v1/api-keys", `{"name":" x"}`, 400, "INVALID_REQUEST name"},
 			{"good", "POST", "/v1/api-keys", `{"name":"x\u200b"}`, 400, "INVALID_REQUEST name"},
+			// It was stored as U+FFFD.
+			{"good", "POST", "/v1/api-keys", `{"name":"\ud800"}`, 400, "INVALID_REQUEST"},
 			{"good", "POST", "/v1/api-keys", `{"name":"` + strings.Repeat("é", 101) + `"}`, 400, "INVALID_REQUEST name"},
 			{"good", "POST", "/v1/api-keys", `{"name":"x","access":"admin"}`, 400, "INVALID_REQUEST access"},
 			{"good", "POST", "/v1/api-keys", `{"name":"x","acts_as":null}`, 400, "INVALID_REQUEST acts_as"},
@@ -458,6 +465,11 @@ func (g *rig) badBodies(a *API, r row) {
 	}{
 		{"INVALID_REQUEST Content-Type", func(q *http.Request) { q.Header.Set("Content-Type", "text/plain") }},
 		{"INVALID_REQUEST Content-Type", func(q *http.Request) { q.Header.Del("Content-Type") }},
+		// These were taken, as if somebody before had read them otherwise.
+		{"INVALID_REQUEST Content-Type", func(q *http.Request) { q.Header.Add("Content-Type", "application/json") }},
+		{"INVALID_REQUEST Content-Type", func(q *http.Request) { q.Header.Set("Content-Type", "application/json; charset=utf-16") }},
+		{"INVALID_REQUEST Content-Encoding", func(q *http.Request) { q.Header.Set("Content-Encoding", "gzip") }},
+		{"INVALID_REQUEST Content-Encoding", func(q *http.Request) { q.Header["Content-Encoding"] = []string{"identity", "br"} }},
 		{"BODY_TOO_SLOW", func(q *http.Request) { q.Body, q.ContentLength = io.NopCloser(slowBody{}), -1 }},
 		{"BODY_UNREADABLE", func(q *http.Request) { q.Body = io.NopCloser(io.MultiReader(strings.NewReader("{"), brokenBody{})) }},
 		{"REQUEST_TOO_LARGE", func(q *http.Request) {
