@@ -242,6 +242,22 @@ func (r *Reconciler) freed(ctx context.Context, s *store.Stream) error {
 	return nil
 }
 
+// learn notes what a declared stream is called at the node. Making it is the Keeper's.
+func (r *Reconciler) learn(ctx context.Context, s *store.Stream) error {
+	head, err := r.askNode(ctx, http.MethodHead, s, nil)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", errLater, err)
+	case head.status != http.StatusOK || head.incarnation() == "":
+		return fmt.Errorf("%w: %w", errLater, unexpected(http.MethodHead, head))
+	}
+	err = r.o.Store.Learn(ctx, s.ID, head.incarnation())
+	if errors.Is(err, store.ErrNotFound) {
+		return errSuperseded
+	}
+	return err
+}
+
 // freeIn estimates when the name of a Deleting row is free. One that was active is deleted
 // at once; of any other it has to be seen twice that no stream of it comes up any more
 // (see the package's comment). Where another replica has looked once, it is sooner.

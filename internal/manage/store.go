@@ -32,8 +32,11 @@ type StreamStore interface {
 	Leave(ctx context.Context, id string, until time.Time) error
 	// RemoveStream removes a Creating or Deleting row; the name is free.
 	RemoveStream(ctx context.Context, id string) error
-	// Unsettled makes expired rows Deleting, and lists those that are Creating or
-	// Deleting and not busy.
+	// Learn notes the incarnation of a declared row that has none; store.ErrNotFound where
+	// there is no such row any more.
+	Learn(ctx context.Context, id, incarnation string) error
+	// Unsettled makes expired rows Deleting, and lists those that are not busy and are
+	// Creating, Deleting, or declared without an incarnation.
 	Unsettled(ctx context.Context, limit int) ([]store.Stream, error)
 	// Hold takes or renews a lease for one holder, on the store's clock.
 	Hold(ctx context.Context, lease, holder string, life time.Duration) (bool, error)

@@ -2,10 +2,13 @@ package manage
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"go.uber.org/zap"
 
 	"sluice/internal/bubble"
 	"sluice/internal/store"
@@ -102,6 +105,37 @@ func TestDeletedWhileCreated(t *testing.T) {
 		}
 		g.own(http.MethodDelete, "/v1/streams/events", "")
 		again(g.own(http.MethodPost, "/v1/streams", events))
+	})
+}
+
+// The incarnation of a stream that the operator's file states was null for ever, though
+// null says that it is not made yet. It is learned once a node has the stream.
+func TestDeclaredIncarnation(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		g := newRig(t)
+		g.declare(t)
+		show := func() answered { return g.ask(g.owner, g.keys["stated"], http.MethodGet, "/v1/streams/orders", "") }
+		time.Sleep(time.Minute)
+		if got := show(); got.status != http.StatusOK || got.at("incarnation") != nil {
+			t.Errorf("before it is made: %d %s", got.status, got.body)
+		}
+		keeper := NewKeeper(KeeperOptions{Nodes: g.nodes, Log: zap.NewNop()})
+		t.Cleanup(keeper.Close)
+		keeper.Keep([]tenant.Stream{{Account: "stated", Name: "orders", ContentType: "text/plain"}})
+		time.Sleep(20 * time.Second)
+		req := httptest.NewRequestWithContext(t.Context(), http.MethodHead, tenant.StreamPath("stated", "orders"), nil)
+		res, err := g.nodes.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		want := res.Header.Get(incarnationHeader)
+		if got := show(); want == "" || got.text("incarnation") != want || got.text("state") != "active" {
+			t.Errorf("%s, want incarnation %q", got.body, want)
+		}
+		if n := g.options.Reconciler.Trying(); n != 0 {
+			t.Errorf("%d rows are tried again", n)
+		}
 	})
 }
 

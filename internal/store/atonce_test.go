@@ -109,3 +109,40 @@ func TestStarIsNarrower(t *testing.T) {
 		wants(t, "from a time to never", err, ErrWider)
 	})
 }
+
+// Nobody could note the incarnation of a stream that the file states. What is noted stays
+// while the file says the same, and what people made is not written over.
+func TestLearn(t *testing.T) {
+	each(t, func(t *testing.T, r *rig) {
+		ctx := t.Context()
+		d := Declaration{Accounts: []Account{{ID: "acme", State: tenant.Active}}, Streams: []tenant.Stream{{Account: "acme", Name: "a", ContentType: "text/plain"}}}
+		must(t, r.Declare(ctx, d))
+		made := r.live(t, "acme", "b")
+		left, err := r.Unsettled(ctx, 9)
+		must(t, err)
+		if len(left) != 1 || left[0].Name != "a" || left[0].State != Live {
+			t.Fatalf("unsettled: %v", left)
+		}
+		before, err := r.Revision(ctx)
+		must(t, err)
+		must(t, r.Leave(ctx, left[0].ID, r.clock.read().Add(time.Minute)))
+		if put, err := r.Unsettled(ctx, 9); err != nil || len(put) != 0 {
+			t.Errorf("put off, and unsettled: %v, %v", put, err)
+		}
+		must(t, r.Learn(ctx, left[0].ID, "inc7"))
+		wants(t, "again", r.Learn(ctx, left[0].ID, "inc8"), ErrNotFound)
+		wants(t, "one that people made", r.Learn(ctx, made.ID, "inc8"), ErrNotFound)
+		must(t, r.Declare(ctx, d))
+		for name, want := range map[tenant.StreamName]string{"a": "inc7", "b": "inc1"} {
+			if st, err := r.Stream(ctx, "acme", name); err != nil || st.Incarnation != want || !st.BusyUntil.IsZero() {
+				t.Errorf("%s has %q, busy until %v, %v", name, st.Incarnation, st.BusyUntil, err)
+			}
+		}
+		if left, err = r.Unsettled(ctx, 9); err != nil || len(left) != 0 {
+			t.Errorf("unsettled: %v, %v", left, err)
+		}
+		if after, err := r.Revision(ctx); err != nil || after != before {
+			t.Errorf("revision %d after %d, %v", after, before, err)
+		}
+	})
+}
