@@ -109,12 +109,12 @@ func copyOf(t *testing.T, dir, name string) string {
 	t.Helper()
 	to := t.TempDir()
 	for _, end := range []string{"", "-wal", ".key"} {
-		content, err := os.ReadFile(filepath.Join(dir, name+end)) //nolint:gosec // a test's own
+		content, err := os.ReadFile(filepath.Join(dir, name+end))
 		if os.IsNotExist(err) {
 			continue
 		}
 		must(t, err)
-		must(t, os.WriteFile(filepath.Join(to, name+end), content, fs.FileMode(0o644))) //nolint:gosec // so that a change is seen
+		must(t, os.WriteFile(filepath.Join(to, name+end), content, fs.FileMode(0o644)))
 	}
 	return filepath.Join(to, name)
 }
