@@ -149,9 +149,12 @@ func (a *App) manageOptions(c *config.Config) manage.Options {
 		Log: a.log, Now: time.Now, Random: rand.Reader,
 		Origin: a.started.Origin, Region: c.Region, DefaultLimits: limitsOf(c.Limits.Default),
 		Authenticator: a.authenticator, Directory: a.directory,
-		Allow: func(account tenant.AccountID) (bool, time.Duration) {
+		Allow: func(account tenant.AccountID) manage.Allowance {
 			d := s.calls.Allow(ratelimit.Subject{Account: string(account)}, managementRate)
-			return d.Allowed, d.RetryAfter
+			return manage.Allowance{
+				OK: d.Allowed, RetryAfter: d.RetryAfter, Remaining: d.Remaining,
+				PerSecond: managementRate.PerSecond, Burst: managementRate.Burst,
+			}
 		},
 		OpenTails: a.tailsOf,
 	}

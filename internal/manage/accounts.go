@@ -148,9 +148,11 @@ func (a *API) createAccount(c *call) (reply, error) {
 	if state := readState(o); state != nil {
 		s.State = *state
 	}
-	readLimits(o, &s.Limits)
+	if edit := readLimits(o); edit != nil {
+		edit(&s.Limits)
+	}
 	name := firstKeyName
-	want := wantedKey{KeyChange: store.KeyChange{Name: &name}}
+	want := store.KeyChange{Name: &name}
 	if inner := o.object("api_key"); inner != nil {
 		want = a.readKey(inner)
 		inner.need("name")
@@ -184,35 +186,43 @@ func readState(o *object) *tenant.State {
 	return &state
 }
 
-// readLimits puts the limits of a body over l; null is the default again. It reports
-// whether there are any.
-func readLimits(o *object, l *store.OwnLimits) bool {
+// readLimits reads the limits of a body: what they make of others, where null is the
+// default again and what is not named stays. nil = there are none.
+func readLimits(o *object) func(*store.OwnLimits) {
 	inner := o.object("limits")
 	if inner == nil {
-		return false
+		return nil
 	}
 	inner.only("requests_per_second", "burst", "open_tails", "uploads", "upload_bytes", "request_bytes")
-	limit(inner, "requests_per_second", maxCount, &l.RequestsPerSecond)
-	limit(inner, "burst", maxCount, &l.Burst)
-	limit(inner, "open_tails", maxCount, &l.OpenTails)
-	limit(inner, "uploads", maxCount, &l.Uploads)
-	limit(inner, "upload_bytes", maxUploadBytes, &l.UploadBytes)
-	limit(inner, "request_bytes", maxRequestBytes, &l.RequestBytes)
+	edits := []func(*store.OwnLimits){
+		limit(inner, "requests_per_second", maxCount, func(l *store.OwnLimits) **int { return &l.RequestsPerSecond }),
+		limit(inner, "burst", maxCount, func(l *store.OwnLimits) **int { return &l.Burst }),
+		limit(inner, "open_tails", maxCount, func(l *store.OwnLimits) **int { return &l.OpenTails }),
+		limit(inner, "uploads", maxCount, func(l *store.OwnLimits) **int { return &l.Uploads }),
+		limit(inner, "upload_bytes", maxUploadBytes, func(l *store.OwnLimits) **int64 { return &l.UploadBytes }),
+		limit(inner, "request_bytes", maxRequestBytes, func(l *store.OwnLimits) **int64 { return &l.RequestBytes }),
+	}
 	if o.err == nil {
 		o.err = inner.err
 	}
-	return true
+	return func(l *store.OwnLimits) {
+		for _, edit := range edits {
+			edit(l)
+		}
+	}
 }
 
-func limit[T int | int64](o *object, name string, most int64, to **T) {
+// limit reads one limit, and gives what it makes of the field that it is for.
+func limit[T int | int64](o *object, name string, most int64, field func(*store.OwnLimits) **T) func(*store.OwnLimits) {
 	if !o.has(name) {
-		return
+		return func(*store.OwnLimits) {}
 	}
-	*to = nil
+	var own *T
 	if n := o.integer(name, 0, most, true); n != nil {
 		value := T(*n)
-		*to = &value
+		own = &value
 	}
+	return func(l *store.OwnLimits) { *field(l) = own }
 }
 
 func (a *API) updateAccount(c *call) (reply, error) {
@@ -221,17 +231,7 @@ func (a *API) updateAccount(c *call) (reply, error) {
 		return reply{}, err
 	}
 	o.only("state", "limits")
-	var change store.AccountChange
-	change.State = readState(o)
-	if readLimits(o, &store.OwnLimits{}) && o.err == nil {
-		// What is not named stays.
-		has, err := a.o.Accounts.Account(c.r.Context(), c.account)
-		if err != nil {
-			return reply{}, accountError(err)
-		}
-		change.Limits = &has.Limits
-		readLimits(o, change.Limits)
-	}
+	change := store.AccountChange{State: readState(o), Limits: readLimits(o)}
 	if len(o.members) == 0 {
 		o.err = refusal.Because(refusal.InvalidRequest, "Say what is to be changed: state or limits.", nil)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -48,12 +49,21 @@ type Options struct {
 	Authenticator *auth.Authenticator
 	// Directory knows the standing of accounts from memory.
 	Directory tenant.Directory
-	// Allow says whether an account may make one more call now, and if not, when; nil
-	// lets all pass.
-	Allow func(account tenant.AccountID) (ok bool, retryAfter time.Duration)
+	// Allow counts one call of an account; nil lets all pass.
+	Allow func(account tenant.AccountID) Allowance
 	// OpenTails is how many tails an account has open, over all replicas; nil where that
 	// is not known, as is what it gives an error for.
 	OpenTails func(ctx context.Context, account tenant.AccountID) (int, error)
+}
+
+// Allowance says whether an account may make one more call now.
+type Allowance struct {
+	OK bool
+	// RetryAfter is when it may where it may not, and Remaining how many more it may make.
+	RetryAfter time.Duration
+	Remaining  int
+	// PerSecond and Burst are the rate that it is held to, both above 0.
+	PerSecond, Burst int
 }
 
 // API is the Management API of one listener: the owner's or the operator's. It keeps no
@@ -214,9 +224,18 @@ func asRefusal(err error) *refusal.Refusal {
 	}
 }
 
-// tooMany is a call beyond the account's rate.
-func tooMany(retryAfter time.Duration) error {
-	seconds := max(1, int((retryAfter+time.Second-1)/time.Second))
+// tooMany is a call beyond the account's rate. The policy is told in the fields of
+// draft-ietf-httpapi-ratelimit-headers-10, as the request path does: q calls in w seconds;
+// r are left, and in t seconds there is one more.
+func tooMany(a Allowance) error {
+	wait, window := wholeSeconds(a.RetryAfter), (a.Burst+a.PerSecond-1)/a.PerSecond
 	return refusal.Because(refusal.RateLimited, "This account calls the Management API too often: wait for Retry-After seconds.", nil).
-		With("Retry-After", strconv.Itoa(seconds))
+		With("Retry-After", strconv.Itoa(wait)).
+		With("RateLimit-Policy", fmt.Sprintf(`"management";q=%d;w=%d`, a.Burst, window)).
+		With("RateLimit", fmt.Sprintf(`"management";r=%d;t=%d`, max(0, a.Remaining), wait))
+}
+
+// wholeSeconds is a Retry-After: rounded up, and at least 1.
+func wholeSeconds(d time.Duration) int {
+	return max(1, int((d+time.Second-1)/time.Second))
 }

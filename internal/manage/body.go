@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"sluice/internal/refusal"
@@ -22,9 +23,8 @@ func (a *API) object(c *call, optional bool) (*object, error) {
 	if optional && c.r.ContentLength == 0 {
 		return &object{}, nil
 	}
-	media, _, err := mime.ParseMediaType(c.r.Header.Get("Content-Type"))
-	if err != nil || media != "application/json" {
-		return nil, refusal.Because(refusal.InvalidRequest, "The body must be JSON: send it with 'Content-Type: application/json'.", err).About("Content-Type")
+	if err := checkType(c.r.Header); err != nil {
+		return nil, err
 	}
 	text, err := a.readBody(c)
 	if err != nil {
@@ -34,6 +34,28 @@ func (a *API) object(c *call, optional bool) (*object, error) {
 		return &object{}, nil
 	}
 	return parseObject(text)
+}
+
+// checkType refuses a body that says it is something else than JSON in UTF-8, as it is.
+// What would be read in another way by somebody between is none.
+func checkType(h http.Header) error {
+	types := h["Content-Type"]
+	if len(types) > 1 {
+		return badField("Content-Type", "Send one Content-Type.")
+	}
+	media, parameters, err := mime.ParseMediaType(h.Get("Content-Type"))
+	if err != nil || media != "application/json" {
+		return refusal.Because(refusal.InvalidRequest, "The body must be JSON: send it with 'Content-Type: application/json'.", err).About("Content-Type")
+	}
+	if charset, ok := parameters["charset"]; ok && !strings.EqualFold(charset, "utf-8") {
+		return badField("Content-Type", "JSON is UTF-8 (RFC 8259 §8.1): send no charset, or that one.")
+	}
+	for _, coding := range h["Content-Encoding"] {
+		if !strings.EqualFold(coding, "identity") {
+			return badField("Content-Encoding", "Send the body as it is, without a coding.")
+		}
+	}
+	return nil
 }
 
 // readBody reads the whole body, as far as it is not too large, within BodyWait.

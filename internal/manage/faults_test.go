@@ -153,6 +153,10 @@ func (s faultyStore) RemoveStream(ctx context.Context, id string) error {
 	return spoilErr(s.injector, "RemoveStream", func() error { return s.StreamStore.RemoveStream(ctx, id) })
 }
 
+func (s faultyStore) Learn(ctx context.Context, id, incarnation string) error {
+	return spoilErr(s.injector, "Learn", func() error { return s.StreamStore.Learn(ctx, id, incarnation) })
+}
+
 // Hold and Unsettled come once a second: they fail with the process, and are no steps.
 
 func (s faultyStore) Hold(ctx context.Context, lease, holder string, life time.Duration) (bool, error) {
@@ -216,7 +220,7 @@ func (s brokenStore) ChangeKey(context.Context, tenant.AccountID, string, store.
 	return store.Key{}, s.err
 }
 
-func (s brokenStore) RotateKey(context.Context, tenant.AccountID, string, tenant.Digest, string, time.Time) (store.Key, error) {
+func (s brokenStore) RotateKey(context.Context, tenant.AccountID, string, store.NewSecret) (store.Key, error) {
 	return store.Key{}, s.err
 }
 

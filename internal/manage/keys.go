@@ -73,6 +73,10 @@ func keyError(err error) error {
 		return refusal.New(refusal.KeyRevoked, err)
 	case errors.Is(err, store.ErrDeclared):
 		return refusal.New(refusal.Declared, err)
+	case errors.Is(err, store.ErrTwoSecrets):
+		return refusal.New(refusal.KeyRotation, err)
+	case errors.Is(err, store.ErrExpired):
+		return refusal.Because(refusal.KeyRotation, "The key has expired, and so would its new secret: create another key.", err)
 	case errors.Is(err, store.ErrWider):
 		return refusal.Because(refusal.InvalidRequest, "A key can only lose rights: this would give it more than it has by now.", err)
 	default:
@@ -121,16 +125,9 @@ func (a *API) showKey(c *call) (reply, error) {
 	return reply{http.StatusOK, a.keyJSON(k)}, nil
 }
 
-// wantedKey is what a body asks a key to be; nil is what it does not say.
-type wantedKey struct {
-	store.KeyChange
-	// endless says that expires_at stands there as null.
-	endless bool
-}
-
-// readKey reads the members of a key.
-func (a *API) readKey(o *object) wantedKey {
-	var w wantedKey
+// readKey reads the members of a key; nil is what the body does not say.
+func (a *API) readKey(o *object) store.KeyChange {
+	var w store.KeyChange
 	o.only("name", "access", "streams", "acts_as", "expires_at")
 	if w.Name = o.text("name"); w.Name != nil && !validKeyName(*w.Name) {
 		o.fault("name", "This has 1 to 100 printable characters, and no space at either end.")
@@ -159,13 +156,13 @@ func (a *API) readKey(o *object) wantedKey {
 		}
 		w.Streams = &set
 	}
-	if t := o.time("expires_at"); !t.IsZero() {
+	if t := o.time("expires_at"); t != nil {
 		if !t.After(a.o.Now()) {
 			o.fault("expires_at", "This is in the future.")
 		}
-		w.ExpiresAt = &t
-	} else {
-		w.endless = o.has("expires_at")
+		w.ExpiresAt = t
+	} else if o.has("expires_at") {
+		w.ExpiresAt = &time.Time{} // never
 	}
 	return w
 }
@@ -183,7 +180,7 @@ func validKeyName(name string) bool {
 }
 
 // newKey makes the record of a new key and its secret.
-func (a *API) newKey(account tenant.AccountID, w wantedKey) (store.Key, secret.Secret, error) {
+func (a *API) newKey(account tenant.AccountID, w store.KeyChange) (store.Key, secret.Secret, error) {
 	text, err := auth.GenerateKey(a.o.Random)
 	if err != nil {
 		return store.Key{}, text, err
@@ -239,7 +236,7 @@ func (a *API) createKey(c *call) (reply, error) {
 }
 
 // wider names the first right that a key would gain; "" = none.
-func wider(k store.Key, w wantedKey) string {
+func wider(k store.Key, w store.KeyChange) string {
 	switch {
 	case w.Access != nil && *w.Access == tenant.WriteAccess && k.Access != tenant.WriteAccess:
 		return "access"
@@ -247,7 +244,7 @@ func wider(k store.Key, w wantedKey) string {
 		return "acts_as"
 	case w.Streams != nil && !w.Streams.Within(k.Streams), w.Streams != nil && !w.Streams.Narrowed() && k.Streams.Narrowed():
 		return "streams"
-	case !k.ExpiresAt.IsZero() && (w.endless || (w.ExpiresAt != nil && w.ExpiresAt.After(k.ExpiresAt))):
+	case !k.ExpiresAt.IsZero() && w.ExpiresAt != nil && (w.ExpiresAt.IsZero() || w.ExpiresAt.After(k.ExpiresAt)):
 		return "expires_at"
 	}
 	return ""
@@ -269,21 +266,28 @@ func (a *API) narrowKey(c *call) (reply, error) {
 	if o.err != nil {
 		return reply{}, o.err
 	}
-	// The store decides; what is read here tells which member it is.
-	k, err := a.o.Keys.Key(c.r.Context(), c.account, id)
-	if err != nil {
-		return reply{}, keyError(err)
-	}
-	if !k.RevokedAt.IsZero() {
-		return reply{}, keyError(store.ErrGone)
-	}
-	if field := wider(k, want); field != "" && !k.Declared {
-		return reply{}, badField(field, "A key can only lose rights, and this would give it more: create another key.")
-	}
-	if k, err = a.o.Keys.ChangeKey(c.r.Context(), c.account, id, want.KeyChange); err != nil {
+	k, err := a.o.Keys.ChangeKey(c.r.Context(), c.account, id, want)
+	switch {
+	case errors.Is(err, store.ErrWider):
+		return reply{}, a.tooWide(c, id, want, err)
+	case err != nil:
 		return reply{}, keyError(err)
 	}
 	return reply{http.StatusOK, a.keyJSON(k)}, nil
+}
+
+// tooWide says of a change that the store refused which member it was. A key only narrows,
+// so that one is still too wide.
+func (a *API) tooWide(c *call, id string, want store.KeyChange, cause error) error {
+	k, err := a.o.Keys.Key(c.r.Context(), c.account, id)
+	if err != nil {
+		return keyError(err)
+	}
+	refused := keyError(cause)
+	if field := wider(k, want); field != "" {
+		refused = badField(field, "A key can only lose rights, and this would give it more: create another key.")
+	}
+	return refused
 }
 
 func (a *API) rotateKey(c *call) (reply, error) {
@@ -306,23 +310,14 @@ func (a *API) rotateKey(c *call) (reply, error) {
 	if o.err != nil {
 		return reply{}, o.err
 	}
-	k, err := a.o.Keys.Key(c.r.Context(), c.account, id)
-	switch {
-	case err != nil:
-		return reply{}, keyError(err)
-	case k.Declared:
-		return reply{}, keyError(store.ErrDeclared)
-	case !k.RevokedAt.IsZero():
-		return reply{}, keyError(store.ErrGone)
-	case k.OldUntil.After(a.o.Now()) && !endOlder:
-		return reply{}, refusal.New(refusal.KeyRotation, nil)
-	}
 	text, err := auth.GenerateKey(a.o.Random)
 	if err != nil {
 		return reply{}, err
 	}
-	oldUntil := a.o.Now().UTC().Truncate(time.Microsecond).Add(time.Duration(overlap) * time.Second)
-	k, err = a.o.Keys.RotateKey(c.r.Context(), c.account, id, tenant.DigestOf(text.Reveal()), auth.Hint(text.Reveal()), oldUntil)
+	k, err := a.o.Keys.RotateKey(c.r.Context(), c.account, id, store.NewSecret{
+		Digest: tenant.DigestOf(text.Reveal()), Hint: auth.Hint(text.Reveal()),
+		OldUntil: a.o.Now().UTC().Truncate(time.Microsecond).Add(time.Duration(overlap) * time.Second), EndOlder: endOlder,
+	})
 	if err != nil {
 		return reply{}, keyError(err)
 	}

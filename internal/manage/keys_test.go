@@ -97,27 +97,44 @@ func TestWider(t *testing.T) {
 		name string
 		k    store.Key
 		c    store.KeyChange
-		no   bool // expires_at: null
 		want string
 	}{
-		{"read to write", key(read, user, all, now), store.KeyChange{Access: &write}, false, "access"},
-		{"write to read", key(write, user, all, now), store.KeyChange{Access: &read}, false, ""},
-		{"read to read", key(read, user, all, now), store.KeyChange{Access: &read}, false, ""},
-		{"agent to user", key(write, agent, all, now), store.KeyChange{ActsAs: &user}, false, "acts_as"},
-		{"user to agent", key(write, user, all, now), store.KeyChange{ActsAs: &agent}, false, ""},
-		{"all to some", key(write, user, all, now), store.KeyChange{Streams: set("a*")}, false, ""},
-		{"some to fewer", key(write, user, *set("a*", "b"), now), store.KeyChange{Streams: set("ab")}, false, ""},
-		{"some to others", key(write, user, *set("a*"), now), store.KeyChange{Streams: set("ab", "b")}, false, "streams"},
-		{"some to all", key(write, user, *set("a*"), now), store.KeyChange{Streams: &all}, false, "streams"},
-		{"star to all, which would manage", key(write, user, *set("*"), now), store.KeyChange{Streams: &all}, false, "streams"},
-		{"earlier", key(write, user, all, later), store.KeyChange{ExpiresAt: &now}, false, ""},
-		{"later", key(write, user, all, now), store.KeyChange{ExpiresAt: &later}, false, "expires_at"},
-		{"never to a time", key(write, user, all, time.Time{}), store.KeyChange{ExpiresAt: &now}, false, ""},
-		{"a time to never", key(write, user, all, now), store.KeyChange{}, true, "expires_at"},
-		{"never to never", key(write, user, all, time.Time{}), store.KeyChange{}, true, ""},
+		{"read to write", key(read, user, all, now), store.KeyChange{Access: &write}, "access"},
+		{"write to read", key(write, user, all, now), store.KeyChange{Access: &read}, ""},
+		{"read to read", key(read, user, all, now), store.KeyChange{Access: &read}, ""},
+		{"agent to user", key(write, agent, all, now), store.KeyChange{ActsAs: &user}, "acts_as"},
+		{"user to agent", key(write, user, all, now), store.KeyChange{ActsAs: &agent}, ""},
+		{"all to some", key(write, user, all, now), store.KeyChange{Streams: set("a*")}, ""},
+		{"some to fewer", key(write, user, *set("a*", "b"), now), store.KeyChange{Streams: set("ab")}, ""},
+		{"some to others", key(write, user, *set("a*"), now), store.KeyChange{Streams: set("ab", "b")}, "streams"},
+		{"some to all", key(write, user, *set("a*"), now), store.KeyChange{Streams: &all}, "streams"},
+		{"star to all, which would manage", key(write, user, *set("*"), now), store.KeyChange{Streams: &all}, "streams"},
+		{"earlier", key(write, user, all, later), store.KeyChange{ExpiresAt: &now}, ""},
+		{"later", key(write, user, all, now), store.KeyChange{ExpiresAt: &later}, "expires_at"},
+		{"never to a time", key(write, user, all, time.Time{}), store.KeyChange{ExpiresAt: &now}, ""},
+		{"a time to never", key(write, user, all, now), store.KeyChange{ExpiresAt: &time.Time{}}, "expires_at"},
+		{"never to never", key(write, user, all, time.Time{}), store.KeyChange{ExpiresAt: &time.Time{}}, ""},
 	} {
-		if diff := cmp.Diff(tt.want, wider(tt.k, wantedKey{tt.c, tt.no})); diff != "" {
+		if diff := cmp.Diff(tt.want, wider(tt.k, tt.c)); diff != "" {
 			t.Errorf("%s: %s", tt.name, diff)
+		}
+	}
+}
+
+// A call beyond the rate said when to come back, and not what the rate is, which design §4
+// has of every RATE_LIMITED.
+func TestRateIsTold(t *testing.T) {
+	g := newRig(t)
+	o := g.options
+	o.Allow = func(tenant.AccountID) Allowance {
+		return Allowance{RetryAfter: 1500 * time.Millisecond, PerSecond: 20, Burst: 50}
+	}
+	got := g.ask(NewOwner(o), g.key, http.MethodGet, "/v1/account", "")
+	for name, want := range map[string]string{
+		"Retry-After": "2", "RateLimit-Policy": `"management";q=50;w=3`, "RateLimit": `"management";r=0;t=2`,
+	} {
+		if value := got.header.Get(name); got.refused() != "RATE_LIMITED" || value != want {
+			t.Errorf("%d %s: %s: %s, want %s", got.status, got.body, name, value, want)
 		}
 	}
 }

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"io"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"sluice/internal/refusal"
@@ -62,7 +64,47 @@ func parseObject(text []byte) (*object, error) {
 	if whole[0] != '{' {
 		return nil, notJSON(errSyntax)
 	}
+	if halfPair(whole) {
+		return nil, refusal.Because(refusal.InvalidRequest, `A string in the body has half of a surrogate pair, which no character is: write both as in \ud83d\ude00.`, nil)
+	}
 	return readObject(whole, "")
+}
+
+// halfPair reports whether valid JSON has a \u escape of half a surrogate pair (RFC 8259
+// §8.2), of which encoding/json makes U+FFFD: another text than was sent.
+func halfPair(text []byte) bool {
+	for {
+		i := bytes.IndexByte(text, '\\') // in strings only
+		if i < 0 {
+			return false
+		}
+		text = text[i:]
+		r, ok := unicodeEscape(text)
+		switch {
+		case !ok:
+			text = text[2:]
+		case !utf16.IsSurrogate(r):
+			text = text[escapeBytes:]
+		default:
+			second, _ := unicodeEscape(text[escapeBytes:])
+			if utf16.DecodeRune(r, second) == utf8.RuneError {
+				return true
+			}
+			text = text[2*escapeBytes:]
+		}
+	}
+}
+
+// escapeBytes is the length of \u and its four digits.
+const escapeBytes = 6
+
+// unicodeEscape reads the \u escape that a text begins with.
+func unicodeEscape(text []byte) (rune, bool) {
+	if len(text) < escapeBytes || text[0] != '\\' || text[1] != 'u' {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(string(text[2:escapeBytes]), 16, 16)
+	return rune(n), err == nil
 }
 
 // readObject takes an object, known to be valid JSON, apart. encoding/json by itself
@@ -197,24 +239,36 @@ func wholeNumber(value json.RawMessage) (int64, bool) {
 	return int64(f), true
 }
 
-// time reads a time of RFC 3339, cut to what the store keeps, microseconds; null and
-// nothing are the zero time.
-func (o *object) time(name string) time.Time {
+// times are those of RFC 3339 §5.6, in which small letters stand too. time.Parse takes
+// others: an hour of one digit, a comma before the fraction.
+var times = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$`)
+
+// maxYear is the last year that RFC 3339 can write; what lies behind it in UTC could be
+// stored and never be shown.
+const maxYear = 9999
+
+// time reads a time of RFC 3339, cut to what the store keeps, microseconds; nil where
+// there is none, or null. The year 1, Go's zero time, is a time like any other.
+func (o *object) time(name string) *time.Time {
 	value, ok := o.member(name)
 	if !ok || isNull(value) {
-		return time.Time{}
+		return nil
 	}
 	s := o.text(name)
 	if s == nil {
-		return time.Time{}
+		return nil
 	}
-	// RFC 3339 allows small letters too.
 	t, err := time.Parse(time.RFC3339, strings.ToUpper(*s))
-	if err != nil {
+	t = t.UTC().Truncate(time.Microsecond)
+	switch {
+	case err != nil || !times.MatchString(*s):
 		o.fault(name, "This is a time as in 2027-06-01T00:00:00Z.")
-		return time.Time{}
+		return nil
+	case t.Year() > maxYear:
+		o.fault(name, "This is a time whose year in UTC is at most "+strconv.Itoa(maxYear)+".")
+		return nil
 	}
-	return t.UTC().Truncate(time.Microsecond)
+	return &t
 }
 
 // texts reads a list of strings; ok is false where there is none, or null.

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"sluice/internal/store"
 )
 
 // A body that no reader of JSON takes, or that two readers could take differently, is
@@ -42,7 +40,7 @@ func FuzzBody(f *testing.F) {
 				func(o *object) { o.text(name) }, func(o *object) { o.flag(name) }, func(o *object) { o.integer(name, 0, 9, true) },
 				func(o *object) { o.time(name) }, func(o *object) { o.texts(name, 9) },
 				func(o *object) {
-					readLimits(&object{members: map[string]json.RawMessage{"limits": o.members[name]}}, &store.OwnLimits{})
+					readLimits(&object{members: map[string]json.RawMessage{"limits": o.members[name]}})
 				},
 				func(o *object) { o.object(name) }, func(o *object) { o.only("x") },
 			} {
@@ -68,6 +66,76 @@ func TestWholeNumber(t *testing.T) {
 		got, ok := wholeNumber(json.RawMessage(text))
 		if bad := want == -1; ok == bad || (ok && got != want) {
 			t.Errorf("%s: %d %t", text, got, ok)
+		}
+	}
+}
+
+// Half of a surrogate pair was stored as U+FFFD: another name than was sent.
+func TestHalfPair(t *testing.T) {
+	for text, want := range map[string]bool{
+		`{"a":"\ud800"}`: true, `{"a":"\udc00"}`: true, `{"a":"\ud800\ud800\udc00"}`: true, `{"a":"\udc00\ud800"}`: true, `{"a":"\ud83dx\ude00"}`: true,
+		`{"\uDBFF":1}`: true, `{"a":["\uD800\n"]}`: true, `{"a":"\ud800\\udc00"}`: true,
+		`{"a":"\ud83d\ude00"}`: false, `{"a":"\uD83D\uDE00\uffff"}`: false, `{"a":"\\ud800"}`: false, `{"a":"\\\\ud800"}`: false, `{"a":"\u00e9\"\\"}`: false, `{}`: false,
+	} {
+		_, err := parseObject([]byte(text))
+		if (err != nil) != want {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// What is taken as JSON in UTF-8.
+func TestCheckType(t *testing.T) {
+	for _, tt := range []struct {
+		header http.Header
+		ok     bool
+	}{
+		{http.Header{"Content-Type": {"application/json"}}, true},
+		{http.Header{"Content-Type": {"Application/JSON; Charset=\"UTF-8\""}, "Content-Encoding": {"Identity"}}, true},
+		{http.Header{"Content-Type": {"application/json, text/plain"}}, false},
+		{http.Header{"Content-Type": {"application/json; charset=latin1"}}, false},
+		{http.Header{"Content-Type": {"application/json; charset=utf-8; charset=utf-16"}}, false},
+		{http.Header{"Content-Type": {"application/json"}, "Content-Encoding": {""}}, false},
+	} {
+		if err := checkType(tt.header); (err == nil) != tt.ok {
+			t.Errorf("%v: %v", tt.header, err)
+		}
+	}
+}
+
+// The year 1 counted as no time at all, and made keys that never end; a year that is 10000
+// in UTC was stored, and no list that held it could be read any more; and times were taken
+// that RFC 3339 does not know.
+func TestTimes(t *testing.T) {
+	for text, want := range map[string]string{
+		"2027-06-01T00:00:00Z":           "2027-06-01T00:00:00Z",
+		"2027-06-01t01:00:00.1234567z":   "2027-06-01T01:00:00.123456Z",
+		"2027-06-01T01:00:00+01:00":      "2027-06-01T00:00:00Z",
+		"0001-01-01T00:00:00Z":           "0001-01-01T00:00:00Z",
+		"0001-01-01T01:00:00+01:00":      "0001-01-01T00:00:00Z",
+		"9999-12-31T23:59:59.999999999Z": "9999-12-31T23:59:59.999999Z",
+		"9999-12-31T23:59:59-23:59":      "",
+		"9999-12-31T23:59:59-00:01":      "",
+		"2027-06-01T1:00:00Z":            "",
+		"2027-06-01T00:00:00,5Z":         "",
+		"2027-06-01T00:00:00+24:00":      "",
+		"2027-06-01T00:00:00+00:60":      "",
+		"2027-06-01T00:00:00+0100":       "",
+		"2027-06-01 00:00:00Z":           "",
+		"2027-02-29T00:00:00Z":           "",
+		"2027-06-01T00:00:00":            "",
+		"":                               "",
+	} {
+		o, err := parseObject([]byte(`{"at":"` + text + `"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := o.time("at")
+		switch {
+		case want == "" && (got != nil || o.err == nil):
+			t.Errorf("%q is taken as %v", text, got)
+		case want != "" && (got == nil || got.Format(time.RFC3339Nano) != want):
+			t.Errorf("%q is %v, want %s: %v", text, got, want, o.err)
 		}
 	}
 }

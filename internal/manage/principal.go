@@ -43,8 +43,8 @@ func (a *API) admitOwner(c *call) error {
 		return refusal.New(refusal.AccountRevoked, nil)
 	}
 	if a.o.Allow != nil {
-		if ok, wait := a.o.Allow(p.Account); !ok {
-			return tooMany(wait)
+		if allowance := a.o.Allow(p.Account); !allowance.OK {
+			return tooMany(allowance)
 		}
 	}
 	c.account = p.Account

@@ -55,7 +55,7 @@ func raceHandlers(t *testing.T, seed uint64) {
 					seen[got.status]++
 				}
 				mu.Unlock()
-				time.Sleep(time.Duration(w*i) * 100 * time.Millisecond)
+				time.Sleep(time.Duration(w*i) * time.Second)
 			}
 		})
 	}
@@ -94,6 +94,57 @@ func TestOneOfManyCreates(t *testing.T) {
 		}
 		if done != 1 {
 			t.Errorf("%s: %d were done", tt.target, done)
+		}
+	}
+}
+
+// Four rotations at once, each with an overlap of a day: up to four were 200, the secret in
+// use was void, and so were some of those just shown.
+func TestRotationsAtOnce(t *testing.T) {
+	const callers = 4
+	g := newRig(t)
+	made := g.own(http.MethodPost, "/v1/api-keys", `{"name":"ci"}`)
+	answers := make(chan answered, callers)
+	for range callers {
+		go func() { answers <- g.own(http.MethodPost, "/v1/api-keys/"+made.text("id")+"/rotate", `{}`) }()
+	}
+	shown := []string{made.text("key")}
+	for range callers {
+		if got := <-answers; got.status == http.StatusOK {
+			shown = append(shown, got.text("key"))
+		} else if got.refused() != "API_KEY_ROTATION_CONFLICT" {
+			t.Errorf("%d %s", got.status, got.body)
+		}
+	}
+	if len(shown) != 2 {
+		t.Errorf("%d rotations were done", len(shown)-1)
+	}
+	for i, key := range shown {
+		if !g.works(key) {
+			t.Errorf("secret %d of those shown does not work", i)
+		}
+	}
+}
+
+// Limits that were changed one each at once: all were 200, and some changes were lost.
+func TestLimitsAtOnce(t *testing.T) {
+	g := newRig(t)
+	limits := []string{"requests_per_second", "burst", "open_tails", "uploads", "upload_bytes", "request_bytes"}
+	answers := make(chan answered, len(limits))
+	for _, name := range limits {
+		go func() {
+			answers <- g.ask(g.operator, "", http.MethodPatch, "/v1/accounts/acme", `{"limits":{"`+name+`":7}}`)
+		}()
+	}
+	for range limits {
+		if got := <-answers; got.status != http.StatusOK {
+			t.Errorf("%d %s", got.status, got.body)
+		}
+	}
+	got := g.ask(g.operator, "", http.MethodGet, "/v1/accounts/acme", "")
+	for _, name := range limits {
+		if got.at("own_limits", name) != 7.0 {
+			t.Errorf("%s is lost: %s", name, got.body)
 		}
 	}
 }

@@ -53,7 +53,8 @@ const (
 )
 
 // Reconciler finishes or undoes what the handlers, or replicas that died, left of the
-// making and deleting of streams, and deletes those that expire. One replica at a time
+// making and deleting of streams, deletes those that expire, and learns of declared ones,
+// which a Keeper makes, what Ursula calls them. One replica at a time
 // does so, the one that has the lease; all may take a step of a row at once. Close ends
 // its goroutine.
 type Reconciler struct {
@@ -202,7 +203,7 @@ func (r *Reconciler) settle(ctx context.Context, s *store.Stream) {
 	case store.Deleting:
 		err = r.remove(ctx, s)
 	case store.Live:
-		return
+		err = r.learn(ctx, s)
 	}
 	var refused *refusedError
 	switch {

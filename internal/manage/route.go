@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"sluice/internal/refusal"
@@ -24,17 +25,22 @@ type target struct {
 type methods map[string]target
 
 // route reads the target of a request. Each segment of the path is decoded once: ids of
-// declared keys hold a slash.
+// declared keys hold a slash. Other escapes than are needed are refused, so that each thing
+// has one path.
 func (a *API) route(r *http.Request) (target, error) {
 	rest, ok := strings.CutPrefix(r.URL.EscapedPath(), Prefix)
 	if !ok {
 		return target{}, noSuchPath()
 	}
-	segments := strings.Split(rest, "/")
+	segments, needless := strings.Split(rest, "/"), false
 	for i, s := range segments {
 		decoded, err := url.PathUnescape(s)
 		if err != nil || decoded == "" {
 			return target{}, noSuchPath()
+		}
+		if needlessEscape(s) {
+			needless = true
+			continue // as it stands it is none of our words
 		}
 		segments[i] = decoded
 	}
@@ -50,8 +56,30 @@ func (a *API) route(r *http.Request) (target, error) {
 	if !ok {
 		return target{}, refusal.New(refusal.MethodNotAllowed, nil).With("Allow", found.allow())
 	}
+	if needless {
+		return target{}, refusal.Because(refusal.InvalidRequest, "The path has an escape of a character that needs none: write it as it is.", nil)
+	}
 	t.account, t.ofAccount, t.id = path.account, path.ofAccount, path.id
 	return t, nil
+}
+
+// needlessEscape reports whether a segment that decodes has an escape of what stands for
+// itself everywhere (RFC 3986 §2.3). Whoever filters by paths would see another name.
+func needlessEscape(segment string) bool {
+	for {
+		_, after, ok := strings.Cut(segment, "%")
+		if !ok {
+			return false
+		}
+		if n, err := strconv.ParseUint(after[:2], 16, 8); err == nil && unreserved(byte(n)) {
+			return true
+		}
+		segment = after[2:]
+	}
+}
+
+func unreserved(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("-._~", c) >= 0
 }
 
 func noSuchPath() error {

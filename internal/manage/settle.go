@@ -242,6 +242,40 @@ func (r *Reconciler) freed(ctx context.Context, s *store.Stream) error {
 	return nil
 }
 
+// learn notes what a declared stream is called at the node. Making it is the Keeper's.
+func (r *Reconciler) learn(ctx context.Context, s *store.Stream) error {
+	head, err := r.askNode(ctx, http.MethodHead, s, nil)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", errLater, err)
+	case head.status != http.StatusOK || head.incarnation() == "":
+		return fmt.Errorf("%w: %w", errLater, unexpected(http.MethodHead, head))
+	}
+	err = r.o.Store.Learn(ctx, s.ID, head.incarnation())
+	if errors.Is(err, store.ErrNotFound) {
+		return errSuperseded
+	}
+	return err
+}
+
+// freeIn estimates when the name of a Deleting row is free. One that was active is deleted
+// at once; of any other it has to be seen twice that no stream of it comes up any more
+// (see the package's comment). Where another replica has looked once, it is sooner.
+func (r *Reconciler) freeIn(s *store.Stream) time.Duration {
+	now := r.o.Now()
+	wait := r.o.Poll + max(0, s.BusyUntil.Sub(now))
+	if s.Incarnation != "" {
+		return wait
+	}
+	r.mu.Lock()
+	first, ok := r.looks[s.ID]
+	r.mu.Unlock()
+	if !ok {
+		return wait + r.o.Late
+	}
+	return max(wait, r.o.Poll+first.Add(r.o.Late).Sub(now))
+}
+
 // looked remembers that the stream of a row is missing from now on.
 func (r *Reconciler) looked(id string) {
 	r.mu.Lock()

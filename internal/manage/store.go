@@ -32,8 +32,11 @@ type StreamStore interface {
 	Leave(ctx context.Context, id string, until time.Time) error
 	// RemoveStream removes a Creating or Deleting row; the name is free.
 	RemoveStream(ctx context.Context, id string) error
-	// Unsettled makes expired rows Deleting, and lists those that are Creating or
-	// Deleting and not busy.
+	// Learn notes the incarnation of a declared row that has none; store.ErrNotFound where
+	// there is no such row any more.
+	Learn(ctx context.Context, id, incarnation string) error
+	// Unsettled makes expired rows Deleting, and lists those that are not busy and are
+	// Creating, Deleting, or declared without an incarnation.
 	Unsettled(ctx context.Context, limit int) ([]store.Stream, error)
 	// Hold takes or renews a lease for one holder, on the store's clock.
 	Hold(ctx context.Context, lease, holder string, life time.Duration) (bool, error)
@@ -50,9 +53,10 @@ type KeyStore interface {
 	// ChangeKey gives store.ErrNotFound, store.ErrWider, store.ErrGone for a revoked key,
 	// store.ErrDeclared, store.ErrTaken.
 	ChangeKey(ctx context.Context, account tenant.AccountID, id string, c store.KeyChange) (store.Key, error)
-	// RotateKey gives a key a new secret; the one before is good until oldUntil, and one
-	// older than that ends now. store.ErrNotFound, store.ErrGone, store.ErrDeclared.
-	RotateKey(ctx context.Context, account tenant.AccountID, id string, d tenant.Digest, hint string, oldUntil time.Time) (store.Key, error)
+	// RotateKey gives a key a new secret. store.ErrTwoSecrets where two are good already and
+	// the older is not to end; store.ErrNotFound, store.ErrGone, store.ErrExpired,
+	// store.ErrDeclared.
+	RotateKey(ctx context.Context, account tenant.AccountID, id string, to store.NewSecret) (store.Key, error)
 	// RevokeKey is no error where the key is revoked already. store.ErrNotFound,
 	// store.ErrDeclared.
 	RevokeKey(ctx context.Context, account tenant.AccountID, id string) error

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"regexp"
+	"strconv"
 	"time"
 
 	"go.uber.org/zap"
@@ -124,9 +125,18 @@ func (a *API) wantedStream(c *call) (store.Stream, error) {
 	if public := o.flag("public"); public != nil {
 		s.Public = *public
 	}
-	s.ExpiresAt = o.time("expires_at")
+	if t := o.time("expires_at"); t != nil {
+		if t.Before(now.Add(minExpiry)) {
+			o.fault("expires_at", "A stream expires at least 60 seconds from now.")
+		}
+		s.ExpiresAt = *t
+	}
 	if region := o.text("region"); region != nil && *region != a.o.Region {
-		o.fault("region", "The only region there is, is "+a.o.Region+".")
+		message := "The only region there is, is " + a.o.Region + "."
+		if a.o.Region == "" {
+			message = "This service has no regions: leave it out."
+		}
+		o.fault("region", message)
 	}
 	if o.err != nil {
 		return s, o.err
@@ -140,8 +150,6 @@ func (a *API) wantedStream(c *call) (store.Stream, error) {
 		return s, badField("name", "This is no stream's name: "+sentence(err))
 	case len(s.ContentType) > maxContentType || !mediaTypes.MatchString(s.ContentType):
 		return s, badField("content_type", "This is a media type as in application/json or text/plain; charset=utf-8.")
-	case !s.ExpiresAt.IsZero() && s.ExpiresAt.Before(now.Add(minExpiry)):
-		return s, badField("expires_at", "A stream expires at least 60 seconds from now.")
 	}
 	return s, nil
 }
@@ -175,8 +183,27 @@ func (a *API) createStream(c *call) (reply, error) {
 	case errors.As(err, &refused):
 		return reply{}, refusal.Because(refusal.InvalidRequest, "The storage does not take a stream of this content type.", err).About("content_type")
 	default:
-		a.o.Log.Debug("stream is created later", zap.String("stream", tenant.StreamPath(s.Account, s.Name)), zap.Error(err))
+		a.o.Log.Debug("stream is not created yet", zap.String("stream", tenant.StreamPath(s.Account, s.Name)), zap.Error(err))
+		return a.createdLater(c, s)
 	}
+	return reply{http.StatusCreated, a.streamJSON(s)}, nil
+}
+
+// createdLater is what has become of a create that was not done in time: somebody may
+// have deleted the stream meanwhile, and a stream that is not going to be is none.
+func (a *API) createdLater(c *call, s store.Stream) (reply, error) {
+	has, err := a.o.Streams.Stream(c.r.Context(), s.Account, s.Name)
+	switch {
+	case errors.Is(err, store.ErrNotFound), err == nil && has.ID != s.ID, err == nil && has.State == store.Deleting:
+		ref := refusal.Because(refusal.StreamTaken, "The stream was deleted while it was created: create it again.", err)
+		if err != nil || has.State != store.Deleting {
+			return reply{}, ref.With("Retry-After", "1")
+		}
+		return reply{}, ref.With("Retry-After", strconv.Itoa(wholeSeconds(a.o.Reconciler.freeIn(&has))))
+	case err == nil:
+		s = has
+	}
+	// Where that is not known, it is kept, and is being created.
 	return reply{http.StatusCreated, a.streamJSON(s)}, nil
 }
 
@@ -185,23 +212,31 @@ func (a *API) createStream(c *call) (reply, error) {
 func (a *API) taken(c *call, want store.Stream) error {
 	has, err := a.o.Streams.Stream(c.r.Context(), want.Account, want.Name)
 	switch {
-	case errors.Is(err, store.ErrNotFound) || (err == nil && has.State == store.Deleting):
-		return refusal.Because(refusal.StreamTaken, "A stream of this name is being deleted: try again in a moment.", err).With("Retry-After", "1")
+	case errors.Is(err, store.ErrNotFound):
+		return refusal.Because(refusal.StreamTaken, "A stream of this name was just deleted: try again.", err).With("Retry-After", "1")
 	case err != nil:
 		return err
+	case has.State == store.Deleting:
+		wait := wholeSeconds(a.o.Reconciler.freeIn(&has))
+		return refusal.Because(refusal.StreamTaken, "A stream of this name is being deleted: try again after Retry-After seconds.", nil).
+			With("Retry-After", strconv.Itoa(wait))
 	}
-	differs := ""
+	differs, how := "", ""
 	switch {
 	case !sameType(has.ContentType, want.ContentType):
-		differs = "content_type"
+		differs, how = "content_type", "with another content type"
+	case has.Public && !want.Public:
+		differs, how = "public", "and is public"
 	case has.Public != want.Public:
-		differs = "public"
-	case !has.ExpiresAt.Equal(want.ExpiresAt):
-		differs = "expires_at"
-	default:
+		differs, how = "public", "and is private"
+	case has.ExpiresAt.Equal(want.ExpiresAt):
 		return refusal.Because(refusal.StreamTaken, "This stream exists with these settings already: there is nothing to create.", nil)
+	case has.ExpiresAt.IsZero():
+		differs, how = "expires_at", "and does not expire"
+	default:
+		differs, how = "expires_at", "and expires at another time"
 	}
-	return refusal.Because(refusal.StreamTaken, "A stream of this name exists with another "+differs+": choose another name, or delete it.", nil).About(differs)
+	return refusal.Because(refusal.StreamTaken, "A stream of this name exists "+how+": choose another name, or delete it.", nil).About(differs)
 }
 
 func (a *API) updateStream(c *call) (reply, error) {

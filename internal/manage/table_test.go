@@ -160,6 +160,8 @@ func ownersCalls(t *testing.T) {
 			{"good", "POST", "/v1/streams", `{"name":"x","content_type":"text/plain","expires_at":"2000-01-01T00:00:30Z"}`, 400, "INVALID_REQUEST expires_at"},
 			{"good", "POST", "/v1/streams", `{"name":"x","content_type":"text/plain","expires_at":"tomorrow"}`, 400, "INVALID_REQUEST expires_at"},
 			{"good", "POST", "/v1/streams", `{"name":"x","content_type":"text/plain","public":"yes"}`, 400, "INVALID_REQUEST public"},
+			{"good", "POST", "/v1/streams", `{"name":"x","content_type":"text/plain","expires_at":"0001-01-01T00:00:00Z"}`, 400, "INVALID_REQUEST expires_at"},
+			{"good", "POST", "/v1/streams", `{"name":"x","content_type":"text/plain","expires_at":"9999-12-31T23:59:59-23:59"}`, 400, "INVALID_REQUEST expires_at"},
 			{"good", "GET", "/v1/streams", "", 200, ""},
 			{"good", "GET", "/v1/streams?prefix=ev&limit=1", "", 200, ""},
 			{"good", "GET", "/v1/streams?prefix=.", "", 400, "INVALID_QUERY prefix"},
@@ -171,7 +173,12 @@ func ownersCalls(t *testing.T) {
 			{"good", "GET", "/v1/streams?a;b", "", 400, "INVALID_QUERY"},
 			{"good", "GET", "/v1/streams", "{}", 400, "INVALID_REQUEST"},
 			{"good", "GET", "/v1/streams/events", "", 200, ""},
-			{"good", "GET", "/v1/streams/%65vents", "", 200, ""},
+			// One thing had as many paths as its name can be escaped.
+			{"good", "GET", "/v1/streams/%65vents", "", 400, "INVALID_REQUEST"},
+			{"good", "GET", "/v1/streams/event%73", "", 400, "INVALID_REQUEST"},
+			{"good", "DELETE", "/v1/%73treams/events", "", 404, "NOT_FOUND"},
+			{"good", "GET", "/v1/streams/..%2Fevents", "", 400, "INVALID_REQUEST name"},
+			{"good", "GET", "/v1/%6eone", "", 404, "NOT_FOUND"},
 			{"good", "GET", "/v1/streams/none", "", 404, "STREAM_NOT_FOUND"},
 			{"good", "GET", "/v1/streams/.x", "", 400, "INVALID_REQUEST name"},
 			{"good", "PATCH", "/v1/streams/events", `{"public":false}`, 200, ""},
@@ -192,6 +199,8 @@ func ownersCalls(t *testing.T) {
 			{"good", "POST", "/v1/api-keys", `{"name":""}`, 400, "INVALID_REQUEST name"},
 			{"good", "POST", "/v1/api-keys", `{"name":" x"}`, 400, "INVALID_REQUEST name"},
 			{"good", "POST", "/v1/api-keys", `{"name":"x\u200b"}`, 400, "INVALID_REQUEST name"},
+			// It was stored as U+FFFD.
+			{"good", "POST", "/v1/api-keys", `{"name":"\ud800"}`, 400, "INVALID_REQUEST"},
 			{"good", "POST", "/v1/api-keys", `{"name":"` + strings.Repeat("é", 101) + `"}`, 400, "INVALID_REQUEST name"},
 			{"good", "POST", "/v1/api-keys", `{"name":"x","access":"admin"}`, 400, "INVALID_REQUEST access"},
 			{"good", "POST", "/v1/api-keys", `{"name":"x","acts_as":null}`, 400, "INVALID_REQUEST acts_as"},
@@ -201,6 +210,9 @@ func ownersCalls(t *testing.T) {
 			{"good", "POST", "/v1/api-keys", `{"name":"x","streams":"a"}`, 400, "INVALID_REQUEST streams"},
 			{"good", "POST", "/v1/api-keys", `{"name":"x","streams":["a"` + strings.Repeat(`,"a"`, 100) + `]}`, 400, "INVALID_REQUEST streams"},
 			{"good", "POST", "/v1/api-keys", `{"name":"x","expires_at":"2000-01-01T00:00:00Z"}`, 400, "INVALID_REQUEST expires_at"},
+			{"good", "POST", "/v1/api-keys", `{"name":"x","expires_at":"0001-01-01T01:00:00+01:00"}`, 400, "INVALID_REQUEST expires_at"},
+			{"good", "POST", "/v1/api-keys", `{"name":"x","expires_at":"9999-12-31T23:59:59-23:59"}`, 400, "INVALID_REQUEST expires_at"},
+			{"good", "POST", "/v1/api-keys/{expired}/rotate", "", 409, "API_KEY_ROTATION_CONFLICT"},
 			{"good", "GET", "/v1/api-keys?limit=2", "", 200, ""},
 			{"good", "GET", "/v1/api-keys?prefix=x", "", 400, "INVALID_QUERY prefix"},
 			{"good", "GET", "/v1/api-keys/{reads}", "", 200, ""},
@@ -340,7 +352,10 @@ func operatorsCalls(t *testing.T) {
 		}
 		// That of an account's end: its streams go too.
 		time.Sleep(settled)
-		if list, err := g.store.Unsettled(t.Context(), 10); err != nil || len(list) > 0 {
+		list, err := g.store.Unsettled(t.Context(), 10)
+		// Nobody makes the one that the file states here.
+		list = slices.DeleteFunc(list, func(s store.Stream) bool { return s.State == store.Live && s.Declared })
+		if err != nil || len(list) > 0 {
 			t.Errorf("left: %v %v", list, err)
 		}
 	})
@@ -387,7 +402,9 @@ func calls(operator bool) []row {
 func everything(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := world(t, func(_ *ReconcilerOptions, o *Options) {
-			o.Allow = func(a tenant.AccountID) (bool, time.Duration) { return a != "is-busy", 1500 * time.Millisecond }
+			o.Allow = func(a tenant.AccountID) Allowance {
+				return Allowance{OK: a != "is-busy", RetryAfter: 1500 * time.Millisecond, PerSecond: 20, Burst: 50}
+			}
 		})
 		g.keys["good"], g.keys["busy"] = g.key, g.newAccount("is-busy")
 		gone, broken := g.options, g.options
@@ -451,6 +468,11 @@ func (g *rig) badBodies(a *API, r row) {
 	}{
 		{"INVALID_REQUEST Content-Type", func(q *http.Request) { q.Header.Set("Content-Type", "text/plain") }},
 		{"INVALID_REQUEST Content-Type", func(q *http.Request) { q.Header.Del("Content-Type") }},
+		// These were taken, as if somebody before had read them otherwise.
+		{"INVALID_REQUEST Content-Type", func(q *http.Request) { q.Header.Add("Content-Type", "application/json") }},
+		{"INVALID_REQUEST Content-Type", func(q *http.Request) { q.Header.Set("Content-Type", "application/json; charset=utf-16") }},
+		{"INVALID_REQUEST Content-Encoding", func(q *http.Request) { q.Header.Set("Content-Encoding", "gzip") }},
+		{"INVALID_REQUEST Content-Encoding", func(q *http.Request) { q.Header["Content-Encoding"] = []string{"identity", "br"} }},
 		{"BODY_TOO_SLOW", func(q *http.Request) { q.Body, q.ContentLength = io.NopCloser(slowBody{}), -1 }},
 		{"BODY_UNREADABLE", func(q *http.Request) { q.Body = io.NopCloser(io.MultiReader(strings.NewReader("{"), brokenBody{})) }},
 		{"REQUEST_TOO_LARGE", func(q *http.Request) {

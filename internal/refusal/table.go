@@ -89,7 +89,7 @@ func clientFaults() []Entry {
 		{StreamTaken, http.StatusConflict, "The name is taken: choose another, or delete the stream that has it.", "a stream's name that is taken", nil, OutcomeNone},
 		{KeyTaken, http.StatusConflict, "A key that is not revoked has this name: choose another, or revoke that key.", "a key's name that is taken", nil, OutcomeNone},
 		{KeyRevoked, http.StatusConflict, "The key is revoked: create another.", "a change of a key that is revoked", nil, OutcomeNone},
-		{KeyRotation, http.StatusConflict, "Two secrets of this key are good already, and the older would end at once: wait until old_until, or send end_older.", "a rotation of a key while the one before still overlaps", nil, OutcomeNone},
+		{KeyRotation, http.StatusConflict, "Two secrets of this key are good already, and the older would end at once: wait until old_until, or send end_older.", "a rotation of a key while the one before still overlaps, or of one that has expired", nil, OutcomeNone},
 		{AccountTaken, http.StatusConflict, "The id is or was an account's, and is not given out again: choose another.", "an account's id that is or was taken", nil, OutcomeNone},
 		{Declared, http.StatusConflict, "The operator's file states this: it is changed there.", "a change of what the operator's file states", nil, OutcomeNone},
 		{RequestTooLarge, http.StatusRequestEntityTooLarge, "The request body is larger than Ursula-Max-Request-Bytes allows: send it in smaller pieces.", "a body over the account's request_bytes", []string{"Ursula-Max-Request-Bytes"}, OutcomeNone},

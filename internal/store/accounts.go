@@ -81,7 +81,7 @@ func (s *Store) ChangeAccount(ctx context.Context, id tenant.AccountID, to Accou
 			a.State = *to.State
 		}
 		if to.Limits != nil {
-			a.Limits = *to.Limits
+			to.Limits(&a.Limits)
 		}
 		if sameAccount(before, a) {
 			return nil

@@ -34,7 +34,7 @@ func TestAccounts(t *testing.T) {
 		must(t, err)
 		equal(t, "other state", got, want)
 		want.Limits = OwnLimits{RequestsPerSecond: pointer(7), OpenTails: pointer(8), Uploads: pointer(9), RequestBytes: pointer(int64(10))}
-		_, err = r.ChangeAccount(ctx, "acme", AccountChange{Limits: &want.Limits})
+		_, err = r.ChangeAccount(ctx, "acme", AccountChange{Limits: func(l *OwnLimits) { *l = want.Limits }})
 		must(t, err)
 		got, err = r.Account(ctx, "acme")
 		must(t, err)

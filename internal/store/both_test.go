@@ -118,7 +118,7 @@ func (a *actor) step(t *testing.T, step int) (string, error) {
 		k, err := a.ChangeKey(ctx, id, key, to)
 		return fmt.Sprint("change a key: ", k.Name, k.Access), err
 	case 6:
-		k, err := a.RotateKey(ctx, id, key, tenant.DigestOf(a.one(key, "shared", fmt.Sprint(step))), "h", until)
+		k, err := a.RotateKey(ctx, id, key, NewSecret{tenant.DigestOf(a.one(key, "shared", fmt.Sprint(step))), "h", until, step%2 == 0})
 		return fmt.Sprint("rotate a key: ", k.OldUntil), err
 	case 7:
 		return "revoke a key", a.RevokeKey(ctx, id, key)

@@ -158,7 +158,8 @@ func (s *Store) ChangeKey(ctx context.Context, account tenant.AccountID, id stri
 		if to.ExpiresAt != nil {
 			k.ExpiresAt = moment(micros(*to.ExpiresAt))
 		}
-		if before.GrantsLess(k.Key) {
+		// A key that is narrowed to all streams by their names still does not manage.
+		if before.GrantsLess(k.Key) || before.Streams.Narrowed() && !k.Streams.Narrowed() {
 			return ErrWider
 		}
 		return c.updateKey(ctx, before, k.Key)
@@ -205,51 +206,61 @@ func sameKey(a, b tenant.Key) bool {
 		a.RevokedAt.IsZero() == b.RevokedAt.IsZero()
 }
 
-// RotateKey gives a key another secret; the one that it has is good until oldUntil, and
-// one older than that ends now. Tokens made from a secret that ends now are void, those of
-// one that ends later live to their own end. The error wraps ErrNotFound, ErrGone,
-// ErrDeclared, ErrTaken (the digest) or ErrUnavailable.
-func (s *Store) RotateKey(ctx context.Context, account tenant.AccountID, id string, d tenant.Digest, hint string, oldUntil time.Time) (Key, error) {
+// RotateKey gives a key another secret; the one that it has is good until OldUntil. Where
+// one older than that is good too, it ends now if that is asked for, else nothing is done.
+// Tokens made from a secret that ends now are void, those of one that ends later live to
+// their own end. The error wraps ErrNotFound, ErrGone, ErrExpired, ErrDeclared,
+// ErrTwoSecrets, ErrTaken (the digest) or ErrUnavailable.
+func (s *Store) RotateKey(ctx context.Context, account tenant.AccountID, id string, to NewSecret) (Key, error) {
 	var k Key
 	err := s.change(ctx, "rotate a key", callTime, func(ctx context.Context, c *change) error {
 		before, err := c.changeable(ctx, account, id)
 		if err != nil {
 			return err
 		}
+		switch {
+		case !before.ExpiresAt.IsZero() && !before.ExpiresAt.After(c.now):
+			return ErrExpired
+		case before.OldUntil.After(c.now) && !to.EndOlder:
+			return ErrTwoSecrets
+		}
 		// The key's own secrets, which make way below, are no new one.
-		known, err := list(ctx, c.tx, text, `SELECT key_id FROM key_secrets WHERE digest = $1`, d[:])
+		known, err := list(ctx, c.tx, text, `SELECT key_id FROM key_secrets WHERE digest = $1`, to.Digest[:])
 		if err != nil {
 			return err
 		}
 		if len(known) > 0 {
 			return ErrTaken
 		}
-		oldUntil = moment(micros(oldUntil))
-		ends := !oldUntil.After(c.now)
-		if ends || before.OldUntil.After(c.now) {
-			if err := c.cut(ctx, id, true); err != nil {
-				return err
-			}
-		}
-		if err := run(ctx, c.tx, `DELETE FROM key_secrets WHERE key_id = $1 AND ends_at <> 0`, id); err != nil {
+		if err := c.retire(ctx, before, moment(micros(to.OldUntil))); err != nil {
 			return err
 		}
-		if ends {
-			err = run(ctx, c.tx, `DELETE FROM key_secrets WHERE key_id = $1`, id)
-		} else {
-			err = run(ctx, c.tx, `UPDATE key_secrets SET ends_at = $2 WHERE key_id = $1`, id, micros(oldUntil))
-		}
-		if err != nil {
-			return err
-		}
-		c.tellKey(before.Key)
-		if err := c.addSecret(ctx, id, d, hint); err != nil {
+		if err := c.addSecret(ctx, id, to.Digest, to.Hint); err != nil {
 			return err
 		}
 		k, err = key(ctx, c.tx, account, id)
 		return err
 	})
 	return k.seen(s.now()), err
+}
+
+// retire makes way for a new secret: the newest is the old one until then, and the one
+// before ends.
+func (c *change) retire(ctx context.Context, k Key, until time.Time) error {
+	ends := !until.After(c.now)
+	if ends || k.OldUntil.After(c.now) {
+		if err := c.cut(ctx, k.ID, true); err != nil {
+			return err
+		}
+	}
+	c.tellKey(k.Key)
+	if err := run(ctx, c.tx, `DELETE FROM key_secrets WHERE key_id = $1 AND ends_at <> 0`, k.ID); err != nil {
+		return err
+	}
+	if ends {
+		return run(ctx, c.tx, `DELETE FROM key_secrets WHERE key_id = $1`, k.ID)
+	}
+	return run(ctx, c.tx, `UPDATE key_secrets SET ends_at = $2 WHERE key_id = $1`, k.ID, micros(until))
 }
 
 // RevokeKey ends a key and the tokens made from it. Repeating it is no error. The error

@@ -139,7 +139,7 @@ func TestChangeKey(t *testing.T) {
 		must(t, r.RevokeKey(ctx, "acme", "k"))
 		_, err = change(KeyChange{Name: pointer("y")})
 		wants(t, "revoked", err, ErrGone)
-		_, err = r.RotateKey(ctx, "acme", "k", tenant.DigestOf("new"), "", now)
+		_, err = r.RotateKey(ctx, "acme", "k", NewSecret{Digest: tenant.DigestOf("new"), OldUntil: now})
 		wants(t, "rotation of a revoked one", err, ErrGone)
 	})
 }
@@ -186,7 +186,7 @@ func TestRotateKey(t *testing.T) {
 		must(t, r.CreateKey(ctx, r.aKey("acme", "other")))
 		rotate := func(secret string, until time.Time) Key {
 			t.Helper()
-			k, err := r.RotateKey(ctx, "acme", "k", tenant.DigestOf(secret), "of "+secret, until)
+			k, err := r.RotateKey(ctx, "acme", "k", NewSecret{tenant.DigestOf(secret), "of " + secret, until, true})
 			must(t, err)
 			return k
 		}
@@ -212,9 +212,9 @@ func TestRotateKey(t *testing.T) {
 			t.Errorf("cutoff %v", got)
 		}
 		// The key's own end counts where it is earlier.
-		_, err := r.ChangeKey(ctx, "acme", "k", KeyChange{ExpiresAt: pointer(start.Add(time.Minute))})
+		_, err := r.ChangeKey(ctx, "acme", "k", KeyChange{ExpiresAt: pointer(start.Add(30 * time.Minute))})
 		must(t, err)
-		if !expiry("k").Equal(start.Add(time.Minute)) {
+		if !expiry("k").Equal(start.Add(30 * time.Minute)) {
 			t.Errorf("the old one expires at %v, behind its key", expiry("k"))
 		}
 
@@ -248,13 +248,13 @@ func TestRotateKey(t *testing.T) {
 		}
 
 		for _, secret := range []string{"six", "other"} {
-			_, err = r.RotateKey(ctx, "acme", "k", tenant.DigestOf(secret), "", r.clock.read())
+			_, err = r.RotateKey(ctx, "acme", "k", NewSecret{Digest: tenant.DigestOf(secret), OldUntil: r.clock.read(), EndOlder: true})
 			wants(t, "a secret that is "+secret+"'s", err, ErrTaken)
 		}
-		if !expiry("six").Equal(start.Add(time.Minute)) {
+		if !expiry("six").Equal(start.Add(30 * time.Minute)) {
 			t.Error("a rotation that failed took a secret")
 		}
-		_, err = r.RotateKey(ctx, "acme", "none", tenant.DigestOf("x"), "", until)
+		_, err = r.RotateKey(ctx, "acme", "none", NewSecret{Digest: tenant.DigestOf("x"), OldUntil: until})
 		wants(t, "none", err, ErrNotFound)
 	})
 }

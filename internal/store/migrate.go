@@ -31,7 +31,7 @@ func migrate(ctx context.Context, db *sql.DB, postgres bool) error {
 		return err
 	}
 	dialect, options := goose.DialectSQLite3, []goose.ProviderOption{
-		goose.WithTableName("sluice_migrations"), goose.WithDisableGlobalRegistry(true),
+		goose.WithTableName(migrationTable), goose.WithDisableGlobalRegistry(true),
 	}
 	if postgres {
 		// Asked every second for two minutes: longer than a migration, shorter than a start

@@ -220,7 +220,7 @@ func TestClosedStoreCannotTell(t *testing.T) {
 			"Keys":          func(ctx context.Context) error { return second(r.Keys(ctx, "acme", p)) },
 			"ChangeKey":     func(ctx context.Context) error { return second(r.ChangeKey(ctx, "acme", "k", KeyChange{})) },
 			"RotateKey": func(ctx context.Context) error {
-				return second(r.RotateKey(ctx, "acme", "k", tenant.Digest{}, "", time.Time{}))
+				return second(r.RotateKey(ctx, "acme", "k", NewSecret{}))
 			},
 			"RevokeKey":    func(ctx context.Context) error { return r.RevokeKey(ctx, "acme", "k") },
 			"UseKeys":      func(ctx context.Context) error { return r.UseKeys(ctx, map[string]time.Time{"k": time.Unix(1, 0)}) },

@@ -22,6 +22,10 @@ var (
 	ErrDeclared = errors.New("declared in the operator's file")
 	// ErrWider says that a change of a key would let it do more than it does.
 	ErrWider = errors.New("grants more than before")
+	// ErrTwoSecrets says that a key has two good secrets, and that a third would end one.
+	ErrTwoSecrets = errors.New("two secrets are good already")
+	// ErrExpired says that a key is over, and with it whatever it would be given.
+	ErrExpired = errors.New("expired")
 	// ErrGone says that the thing is on its way out or ended: a stream that is being
 	// deleted, a key that is revoked. An account that is deleted is not found.
 	ErrGone = errors.New("gone")
@@ -45,8 +49,10 @@ type Account struct {
 
 // AccountChange is a change of an account; nil leaves a field as it is.
 type AccountChange struct {
-	State  *tenant.State
-	Limits *OwnLimits // in the place of all of them
+	State *tenant.State
+	// Limits edits those that the account has at the moment of the change, so that two who
+	// change different ones at once lose neither. It only edits, and does not wait.
+	Limits func(*OwnLimits)
 }
 
 // Key is an API key as it is stored: its rights, and what people see of it.
@@ -64,7 +70,16 @@ type KeyChange struct {
 	Access    *tenant.Access
 	ActsAs    *tenant.ActsAs
 	Streams   *tenant.StreamSet
-	ExpiresAt *time.Time
+	ExpiresAt *time.Time // the zero time = never
+}
+
+// NewSecret is what a rotation gives a key.
+type NewSecret struct {
+	Digest   tenant.Digest
+	Hint     string
+	OldUntil time.Time // until when the one that it replaces is good
+	// EndOlder ends the older one at once where two are good already.
+	EndOlder bool
 }
 
 // StreamState is how far the two systems that hold a stream are.

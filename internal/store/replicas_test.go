@@ -74,7 +74,7 @@ func TestReplicasRace(t *testing.T) {
 				"a digest, by rotation and creation": func(r *rig, i int) error {
 					d := tenant.DigestOf(fmt.Sprint("d", round))
 					if i%2 == 0 {
-						_, err := r.RotateKey(ctx, "acme", "k", d, "", r.clock.read().Add(time.Hour))
+						_, err := r.RotateKey(ctx, "acme", "k", NewSecret{Digest: d, OldUntil: r.clock.read().Add(time.Hour), EndOlder: true})
 						return err
 					}
 					k := r.aKey("acme", fmt.Sprintf("rot%d.%d", round, i))

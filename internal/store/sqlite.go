@@ -28,17 +28,29 @@ func (s *Store) openSQLite(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
+	if err := lookAt(ctx, path); err != nil {
+		return err
+	}
 	if s.release, err = claim(path + ".lock"); err != nil {
 		s.release = func() error { return nil }
 		return err
 	}
-	if err := restrict(path); err != nil {
+	if err := makeFile(path); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnusable, err)
 	}
 	if s.write, err = sqlitePool(path, 1, url.Values{"_txlock": {"immediate"}}); err != nil {
 		return err
 	}
-	if err := migrate(ctx, s.write, false); err != nil {
+	if err := ours(ctx, s.write); err != nil {
+		return sqliteUnusable(path, err)
+	}
+	if err := restrict(path); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnusable, err)
+	}
+	if err = mark(ctx, s.write); err == nil {
+		err = migrate(ctx, s.write, false)
+	}
+	if err != nil {
 		return sqliteUnusable(path, err)
 	}
 	if s.read, err = sqlitePool(path, readers, url.Values{"_query_only": {"1"}}); err != nil {
@@ -85,18 +97,19 @@ func claim(path string) (release func() error, err error) {
 	return sync.OnceValue(f.Close), nil
 }
 
-// restrict makes the file where there is none, and has only its owner read it and what
-// is beside it: sealed keys, digests, and what the keys are sealed under. What SQLite makes
-// gets the mode of the file.
-func restrict(path string) error {
+// makeFile makes the file where there is none.
+func makeFile(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the operator's path
 	if err != nil {
 		return err
 	}
 	// SQLite forces what is in the file to the disk, but not that there is one.
-	if err := errors.Join(f.Close(), syncDirectory(path)); err != nil {
-		return err
-	}
+	return errors.Join(f.Close(), syncDirectory(path))
+}
+
+// restrict has only its owner read the file and what is beside it: sealed keys, digests,
+// and what the keys are sealed under. What SQLite makes gets the mode of the file.
+func restrict(path string) error {
 	for _, end := range []string{"", "-wal", "-shm", ".key"} {
 		info, err := os.Stat(path + end)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -122,6 +135,10 @@ func sqlitePool(path string, most int, more url.Values) (*sql.DB, error) {
 	more.Set("_journal_mode", "WAL")
 	more.Set("_synchronous", "FULL")
 	more.Set("_foreign_keys", "1")
+	return sqliteOpen(path, most, more)
+}
+
+func sqliteOpen(path string, most int, more url.Values) (*sql.DB, error) {
 	connector, err := sqlite.NewConnector("file:" + (&url.URL{Path: path}).EscapedPath() + "?" + more.Encode())
 	if err != nil {
 		return nil, err

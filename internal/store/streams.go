@@ -122,7 +122,8 @@ func (s *Store) MarkCreated(ctx context.Context, id, incarnation string) error {
 		if st.State != Creating {
 			return ErrNotFound
 		}
-		c.tellStream(st)
+		// The log says nothing of it: whoever answers requests knows no more and no less of
+		// the stream than before, and would only forget what was just asked.
 		return run(ctx, c.tx, `UPDATE streams SET state = 'active', incarnation = $2, busy_until = 0 WHERE id = $1`, id, incarnation)
 	})
 }
@@ -186,9 +187,24 @@ func (s *Store) RemoveStream(ctx context.Context, id string) error {
 	})
 }
 
+// Learn notes the incarnation of a declared stream, which others make, where none is known
+// yet. Nothing of it is in the log: no request is answered otherwise. The error wraps
+// ErrNotFound, where there is nothing to learn any more too, or ErrUnavailable.
+func (s *Store) Learn(ctx context.Context, id, incarnation string) error {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	found, err := affects(ctx, s.write, `UPDATE streams SET incarnation = $2, busy_until = 0
+		WHERE id = $1 AND declared AND state = 'active' AND incarnation = ''`, id, incarnation)
+	if err == nil && !found {
+		err = ErrNotFound
+	}
+	return failed("learn of a stream", err)
+}
+
 // Unsettled are up to limit streams that somebody has to settle, those that wait longest
-// first: Creating and Deleting ones whose BusyUntil is over. What has expired is Deleting
-// from this call on. The error wraps ErrUnavailable.
+// first, whose BusyUntil is over: Creating and Deleting ones, and declared ones of which no
+// incarnation is known. What has expired is Deleting from this call on. The error wraps
+// ErrUnavailable.
 func (s *Store) Unsettled(ctx context.Context, limit int) ([]Stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
@@ -199,8 +215,10 @@ func (s *Store) Unsettled(ctx context.Context, limit int) ([]Stream, error) {
 	if err := s.expire(ctx, now, limit); err != nil {
 		return nil, err
 	}
-	all, err := list(ctx, s.read, scanStream,
-		`SELECT `+streamColumns+` FROM streams WHERE state <> 'active' AND busy_until <= $1 ORDER BY busy_until, id LIMIT $2`, micros(now), limit)
+	// Two halves, each with an index of its own.
+	all, err := list(ctx, s.read, scanStream, `SELECT `+streamColumns+` FROM streams WHERE state <> 'active' AND busy_until <= $1
+		UNION ALL SELECT `+streamColumns+` FROM streams WHERE declared AND state = 'active' AND incarnation = '' AND busy_until <= $1
+		ORDER BY busy_until, id LIMIT $2`, micros(now), limit)
 	return all, failed("unsettled streams", err)
 }
 

@@ -71,7 +71,9 @@ func TestStreamLife(t *testing.T) {
 			return tenant.Change{Kind: tenant.StreamChanged, Account: a, Stream: name}
 		}
 		a := changed("acme", "a")
-		equal(t, "told", r.told(t, &after), []tenant.Change{a, changed("other", "a"), a, a, a, a, changed("acme", "b")})
+		// That it was made was told too: replicas forgot a stream that was in use already, and
+		// where the store stopped at that moment it was 503 for as long as that took.
+		equal(t, "told", r.told(t, &after), []tenant.Change{a, changed("other", "a"), a, a, a, changed("acme", "b")})
 	})
 }
 

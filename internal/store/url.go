@@ -3,8 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -30,7 +28,7 @@ func CheckURL(url string) error {
 }
 
 // Ping asks whether a store could be opened, and changes nothing: a server has to take the
-// user, a file needs its directory. ctx bounds it. The error wraps ErrUnusable or
+// user, a file has to be a store or none yet and needs its directory. ctx bounds it. The error wraps ErrUnusable or
 // ErrUnavailable and holds no password.
 func Ping(ctx context.Context, url string) error {
 	if err := CheckURL(url); err != nil {
@@ -41,11 +39,7 @@ func Ping(ctx context.Context, url string) error {
 		if err != nil {
 			return err
 		}
-		info, err := os.Stat(filepath.Dir(path))
-		if err != nil || !info.IsDir() {
-			return errNoDirectory
-		}
-		return nil
+		return lookAt(ctx, path)
 	}
 	config, err := postgresConfig(url)
 	if err != nil {

@@ -169,7 +169,7 @@ func (f *fleet) play(hears bool) {
 	}))
 	until := time.Now().Add(time.Hour)
 	f.within(most, "rotate a key", func() error {
-		_, err := f.RotateKey(ctx, "acme", "acme/new", tenant.DigestOf("newer"), "ewer", until)
+		_, err := f.RotateKey(ctx, "acme", "acme/new", store.NewSecret{Digest: tenant.DigestOf("newer"), Hint: "ewer", OldUntil: until})
 		return err
 	}, keyChanged("acme/new"), func(r *Replica) error {
 		return errors.Join(
@@ -254,7 +254,7 @@ func (f *fleet) playAccounts(most time.Duration) {
 		f.do("ask for an account", account(tenant.Active, tenant.DefaultLimits().Burst)(r))
 	}
 	f.within(most, "change an account", func() error {
-		_, err := f.ChangeAccount(ctx, "acme", store.AccountChange{State: &unpaid, Limits: &store.OwnLimits{Burst: &burst}})
+		_, err := f.ChangeAccount(ctx, "acme", store.AccountChange{State: &unpaid, Limits: func(l *store.OwnLimits) { l.Burst = &burst }})
 		return err
 	}, accountChanged(), account(unpaid, burst))
 	f.within(most, "delete an account", func() error { return f.DeleteAccount(ctx, "acme") }, keyChanged("acme/a"), func(r *Replica) error {
