@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"strconv"
 	"time"
@@ -55,26 +54,14 @@ func (c *chain) rate(next handler) handler {
 	}
 }
 
-// overRate says when to come back, and what the policy is in the fields of
-// draft-ietf-httpapi-ratelimit-headers-10: the quota q of a window of w seconds;
-// r is left of it, and t seconds on there is more. A rate of 0 is closed.
+// overRate refuses by the account's rate. One of 0 is closed.
 func overRate(limits tenant.Limits, d ratelimit.Decision) error {
-	wait, quota, window := wholeSeconds(d.RetryAfter), limits.Burst, 1
-	ref := refusal.New(refusal.RateLimited, nil)
-	if limits.RequestsPerSecond > 0 {
-		window = max(1, (limits.Burst+limits.RequestsPerSecond-1)/limits.RequestsPerSecond)
-	} else {
+	ref, quota := refusal.New(refusal.RateLimited, nil), limits.Burst
+	if limits.RequestsPerSecond <= 0 {
 		quota = 0
 		ref.Message = "The account may make no requests at the moment: ask the operator of this service."
 	}
-	return ref.With("Retry-After", strconv.Itoa(wait)).
-		With("RateLimit-Policy", fmt.Sprintf(`"requests";q=%d;w=%d`, quota, window)).
-		With("RateLimit", fmt.Sprintf(`"requests";r=%d;t=%d`, max(0, d.Remaining), wait))
-}
-
-// wholeSeconds is a Retry-After: rounded up, and at least 1.
-func wholeSeconds(d time.Duration) int {
-	return max(1, int(math.Ceil(d.Seconds())))
+	return ref.OverRate("requests", limits.RequestsPerSecond, quota, d.Remaining, d.RetryAfter)
 }
 
 func noTail(limit int) error {
@@ -83,7 +70,7 @@ func noTail(limit int) error {
 		ref.Message = "The account may open no tails at the moment: ask the operator of this service."
 		wait = ratelimit.ClosedRetryAfter
 	}
-	return ref.With("Retry-After", strconv.Itoa(wholeSeconds(wait)))
+	return ref.With("Retry-After", strconv.Itoa(refusal.WholeSeconds(wait)))
 }
 
 // tail holds a slot for as long as a live read is open; every way out gives it

@@ -2,9 +2,7 @@ package gateway
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
-	"strconv"
 
 	"sluice/auth"
 	"sluice/internal/refusal"
@@ -33,11 +31,8 @@ func (c *chain) failed(s *Scope, credential string, err error) error {
 	if d.Allowed {
 		return err
 	}
-	wait := strconv.Itoa(wholeSeconds(d.RetryAfter))
 	ref := refusal.Because(refusal.RateLimited, "Too many requests with a credential that is not valid come from here: replace it before you go on.", err).
-		With("Retry-After", wait).
-		With("RateLimit-Policy", fmt.Sprintf(`"failures";q=%d;w=%d`, rate.Burst, (rate.Burst+rate.PerSecond-1)/rate.PerSecond)).
-		With("RateLimit", `"failures";r=0;t=`+wait)
+		OverRate("failures", rate.PerSecond, rate.Burst, 0, d.RetryAfter)
 	var exchange *auth.ExchangeError
 	if errors.As(err, &exchange) {
 		ref.OAuth = &refusal.OAuth{

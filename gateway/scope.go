@@ -74,7 +74,7 @@ const requestIDHeader = "X-Request-Id"
 
 func (c *chain) newScope(w http.ResponseWriter, r *http.Request) *Scope {
 	s := &Scope{ID: r.Header.Get(requestIDHeader), Start: c.Now(), end: endWhole, bodyDone: r.Body == nil || r.Body == http.NoBody}
-	if !wellFormedID(s.ID) {
+	if !refusal.WellFormedID(s.ID) {
 		s.ID = c.newID()
 	}
 	s.Client = clientAddress(r, c.TrustedProxies)
@@ -86,19 +86,6 @@ func (c *chain) newID() string {
 	var raw [12]byte
 	_, _ = io.ReadFull(c.Random, raw[:])
 	return hex.EncodeToString(raw[:])
-}
-
-// wellFormedID is design §4's rule for a client's own request id.
-func wellFormedID(id string) bool {
-	if id == "" || len(id) > 64 {
-		return false
-	}
-	for i := range len(id) {
-		if !tokenByte(id[i]) && id[i] != '.' && id[i] != '_' {
-			return false
-		}
-	}
-	return true
 }
 
 // ServeHTTP is the outermost step: it makes the Scope, guards against panics,

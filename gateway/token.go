@@ -103,7 +103,7 @@ func (c *chain) exchangeToken(s *Scope, w http.ResponseWriter, r *http.Request) 
 }
 
 func tooManyExchanges(d ratelimit.Decision) error {
-	ref := refusal.New(refusal.RateLimited, nil).With("Retry-After", strconv.Itoa(wholeSeconds(d.RetryAfter)))
+	ref := refusal.New(refusal.RateLimited, nil).With("Retry-After", strconv.Itoa(refusal.WholeSeconds(d.RetryAfter)))
 	ref.OAuth = &refusal.OAuth{
 		Status: http.StatusTooManyRequests, Error: auth.CodeTemporarilyUnavailable,
 		Description: "this key asks for tokens too often: use each token until it expires, and come back after Retry-After seconds",

@@ -4,10 +4,8 @@ import (
 	"context"
 	_ "embed"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"time"
 
 	"go.uber.org/zap"
@@ -189,25 +187,11 @@ func (a *API) identify(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	id := r.Header.Get(requestIDHeader)
-	if !wellFormedID(id) {
+	if !refusal.WellFormedID(id) {
 		// Without randomness it is empty, and what needs ids or keys fails by itself.
 		id, _ = newID(a.o.Random, "")
 	}
 	w.Header().Set(requestIDHeader, id)
-}
-
-// wellFormedID is design §4's rule for a client's own request id.
-func wellFormedID(id string) bool {
-	if id == "" || len(id) > 64 {
-		return false
-	}
-	for i := range len(id) {
-		c := id[i]
-		if ('0' > c || c > '9') && ('a' > c || c > 'z') && ('A' > c || c > 'Z') && c != '.' && c != '_' && c != '-' {
-			return false
-		}
-	}
-	return true
 }
 
 // asRefusal is the one table from errors to refusals. What reaches it has done
@@ -224,18 +208,8 @@ func asRefusal(err error) *refusal.Refusal {
 	}
 }
 
-// tooMany is a call beyond the account's rate. The policy is told in the fields of
-// draft-ietf-httpapi-ratelimit-headers-10, as the request path does: q calls in w seconds;
-// r are left, and in t seconds there is one more.
+// tooMany is a call beyond the account's rate.
 func tooMany(a Allowance) error {
-	wait, window := wholeSeconds(a.RetryAfter), (a.Burst+a.PerSecond-1)/a.PerSecond
 	return refusal.Because(refusal.RateLimited, "This account calls the Management API too often: wait for Retry-After seconds.", nil).
-		With("Retry-After", strconv.Itoa(wait)).
-		With("RateLimit-Policy", fmt.Sprintf(`"management";q=%d;w=%d`, a.Burst, window)).
-		With("RateLimit", fmt.Sprintf(`"management";r=%d;t=%d`, max(0, a.Remaining), wait))
-}
-
-// wholeSeconds is a Retry-After: rounded up, and at least 1.
-func wholeSeconds(d time.Duration) int {
-	return max(1, int((d+time.Second-1)/time.Second))
+		OverRate("management", a.PerSecond, a.Burst, a.Remaining, a.RetryAfter)
 }

@@ -17,6 +17,8 @@ import (
 	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/getkin/kin-openapi/routers"
 	"github.com/getkin/kin-openapi/routers/gorillamux"
+
+	"sluice/internal/refusal"
 )
 
 // contract holds answers against openapi.yaml.
@@ -95,7 +97,7 @@ func (g *rig) held(r *http.Request, got answered) answered {
 			g.tb.Errorf("%s %s: %s: %q, want %q", r.Method, r.URL, name, value, want)
 		}
 	}
-	if id := got.header.Get(requestIDHeader); !wellFormedID(id) {
+	if id := got.header.Get(requestIDHeader); !refusal.WellFormedID(id) {
 		g.tb.Errorf("%s %s: request id %q", r.Method, r.URL, id)
 	}
 	return got

@@ -199,7 +199,7 @@ func (a *API) createdLater(c *call, s store.Stream) (reply, error) {
 		if err != nil || has.State != store.Deleting {
 			return reply{}, ref.With("Retry-After", "1")
 		}
-		return reply{}, ref.With("Retry-After", strconv.Itoa(wholeSeconds(a.o.Reconciler.freeIn(&has))))
+		return reply{}, ref.With("Retry-After", strconv.Itoa(refusal.WholeSeconds(a.o.Reconciler.freeIn(&has))))
 	case err == nil:
 		s = has
 	}
@@ -217,7 +217,7 @@ func (a *API) taken(c *call, want store.Stream) error {
 	case err != nil:
 		return err
 	case has.State == store.Deleting:
-		wait := wholeSeconds(a.o.Reconciler.freeIn(&has))
+		wait := refusal.WholeSeconds(a.o.Reconciler.freeIn(&has))
 		return refusal.Because(refusal.StreamTaken, "A stream of this name is being deleted: try again after Retry-After seconds.", nil).
 			With("Retry-After", strconv.Itoa(wait))
 	}
