@@ -22,22 +22,20 @@ func (a *App) declare(c *config.Config) (content memory.Content, put func() erro
 	if content, err = declared(c); err != nil {
 		return content, nil, err
 	}
-	p, err := memory.Prepare(content)
 	switch {
-	case err != nil:
-		return content, nil, err
 	case a.directory == nil:
 		return content, func() error { return nil }, a.credentials(c, content)
 	case a.stored != nil:
 		return content, func() error {
-			if err := a.stored.declare(context.Background(), c); err != nil {
+			if err := a.stored.declare(context.Background(), c, content); err != nil {
 				return err
 			}
 			a.stored.replica.SetDefaults(limitsOf(c.Limits.Default))
 			return nil
 		}, nil
 	default:
-		return content, func() error { return a.declared.Put(p) }, nil
+		p, err := memory.Prepare(content)
+		return content, func() error { return a.declared.Put(p) }, err
 	}
 }
 
@@ -45,7 +43,7 @@ func (a *App) declare(c *config.Config) (content memory.Content, put func() erro
 func (a *App) credentials(c *config.Config, content memory.Content) (err error) {
 	var used func(keyID string)
 	if c.Store.Configured() {
-		if err := a.openStore(c); err != nil {
+		if err := a.openStore(c, content); err != nil {
 			return err
 		}
 		a.directory, used = a.stored.replica, a.stored.replica.Used

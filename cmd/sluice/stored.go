@@ -14,6 +14,7 @@ import (
 	"sluice/config"
 	"sluice/internal/manage"
 	"sluice/internal/store"
+	"sluice/internal/store/memory"
 	known "sluice/internal/store/replica"
 	"sluice/internal/telemetry"
 	"sluice/internal/tenant"
@@ -55,7 +56,7 @@ func storeOptions(c *config.Config) (store.Options, error) {
 
 // openStore opens the store and makes what the file declares true in it. One that is out
 // of reach is waited for.
-func (a *App) openStore(c *config.Config) error {
+func (a *App) openStore(c *config.Config, content memory.Content) error {
 	o, err := storeOptions(c)
 	if err != nil {
 		return err
@@ -67,7 +68,7 @@ func (a *App) openStore(c *config.Config) error {
 	defer tick.Stop()
 	for told := false; ; {
 		// What the file declares is a part of it: a store that takes no write may do so soon.
-		err = a.stored.open(ctx, o, c)
+		err = a.stored.open(ctx, o, c, content)
 		if err == nil || !errors.Is(err, store.ErrUnavailable) {
 			break
 		}
@@ -97,7 +98,7 @@ func (a *App) openStore(c *config.Config) error {
 }
 
 // open opens the store, where it is not open yet, and declares what the file states.
-func (s *stored) open(ctx context.Context, o store.Options, c *config.Config) error {
+func (s *stored) open(ctx context.Context, o store.Options, c *config.Config, content memory.Content) error {
 	if s.store == nil {
 		opened, err := store.Open(ctx, o)
 		if err != nil {
@@ -105,15 +106,11 @@ func (s *stored) open(ctx context.Context, o store.Options, c *config.Config) er
 		}
 		s.store = opened
 	}
-	return s.declare(context.WithoutCancel(ctx), c) // with a time of its own
+	return s.declare(context.WithoutCancel(ctx), c, content) // with a time of its own
 }
 
-// declare makes what the file states true in the store.
-func (s *stored) declare(ctx context.Context, c *config.Config) error {
-	content, err := declared(c)
-	if err != nil {
-		return err
-	}
+// declare makes what the file states true in the store. content is what was read of c.
+func (s *stored) declare(ctx context.Context, c *config.Config, content memory.Content) error {
 	d := store.Declaration{Streams: content.Streams, Keys: content.Keys}
 	for i, a := range c.Accounts {
 		d.Accounts = append(d.Accounts, store.Account{ID: content.Accounts[i].ID, State: content.Accounts[i].State, Limits: ownLimits(a.Limits)})
