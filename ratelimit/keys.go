@@ -46,12 +46,17 @@ func (k *keys) tag(account string) int {
 
 // of is the key of what is kept for a subject.
 func (k *keys) of(what string, s Subject) string {
-	key := k.prefix + ":{" + k.tags[k.tag(s.Account)] + "}:" + what + ":" + s.Account
+	key := k.at(k.tag(s.Account), what) + ":" + s.Account
 	if s.Public {
 		key += ":public"
 	}
 	return key
 }
 
+// at is what keys of a kind begin with under a tag.
+func (k *keys) at(tag int, what string) string {
+	return k.prefix + ":{" + k.tags[tag] + "}:" + what
+}
+
 // register is the key of the replicas that hold anything under the tag.
-func (k *keys) register(tag int) string { return k.prefix + ":{" + k.tags[tag] + "}:replicas" }
+func (k *keys) register(tag int) string { return k.at(tag, "replicas") }

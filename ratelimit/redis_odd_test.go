@@ -196,13 +196,7 @@ func TestManyTailsEndAtOnce(t *testing.T) {
 func TestDebtsEndWithTheirLimits(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	all := make([]watched, 0, 3)
-	for range 3 {
-		all = append(all, watch(t, asShipped(at(server.Addr))))
-	}
-	for _, r := range all {
-		eventually(t, patient, "three replicas", func() bool { return r.Replicas() == 3 })
-	}
+	all := known(t, 3, asShipped(at(server.Addr)))
 	use := func(s ratelimit.Subject, r ratelimit.Rate) {
 		for _, a := range all {
 			for a.Allow(s, r).Allowed {
@@ -237,13 +231,7 @@ func TestDebtsEndWithTheirLimits(t *testing.T) {
 func TestEmptyRedisDoesNotHideReplicas(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	all := make([]watched, 0, 4)
-	for range 4 {
-		all = append(all, watch(t, asShipped(at(server.Addr))))
-	}
-	for _, r := range all {
-		eventually(t, patient, "four replicas", func() bool { return r.Replicas() == 4 })
-	}
+	all := known(t, 4, asShipped(at(server.Addr)))
 	for range 2 {
 		server.Kill()
 		for _, r := range all {
@@ -264,13 +252,7 @@ func TestEmptyRedisDoesNotHideReplicas(t *testing.T) {
 func TestObedientClientInTurnIsAdmitted(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	all := make([]watched, 0, 3)
-	for range 3 {
-		all = append(all, watch(t, ratelimit.Options{Servers: at(server.Addr)}))
-	}
-	for _, r := range all {
-		eventually(t, patient, "three replicas", func() bool { return r.Replicas() == 3 })
-	}
+	all := known(t, 3, ratelimit.Options{Servers: at(server.Addr)})
 	wholeSeconds := func(d time.Duration) time.Duration { // as the header says it
 		return time.Duration(max(1, math.Ceil(d.Seconds()))) * time.Second
 	}

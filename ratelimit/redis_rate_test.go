@@ -156,10 +156,7 @@ func TestOneReplicaHasTheWholeRate(t *testing.T) {
 	server := redistest.Start(t)
 	// A burst of a second, so that a test that is not run for a while loses nothing.
 	rate := ratelimit.Rate{PerSecond: 200, Burst: 200}
-	all := make([]watched, 0, 3)
-	for range 3 {
-		all = append(all, watch(t, ratelimit.Options{Servers: at(server.Addr)}))
-	}
+	all := several(t, 3, ratelimit.Options{Servers: at(server.Addr)})
 	for i, r := range all {
 		began := time.Now()
 		in := admit(r, rate, 1000)
@@ -180,10 +177,7 @@ func TestOverUseIsADebtOfAll(t *testing.T) {
 	server := redistest.Start(t)
 	client := server.Client(t)
 	rate := ratelimit.Rate{PerSecond: 20, Burst: 50}
-	all := make([]watched, 0, 3)
-	for range 3 {
-		all = append(all, watch(t, ratelimit.Options{Servers: at(server.Addr)}))
-	}
+	all := several(t, 3, ratelimit.Options{Servers: at(server.Addr)})
 	began := time.Now()
 	in := 0
 	for _, r := range all {
@@ -219,10 +213,7 @@ func TestObedientClientIsAdmitted(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	rate := ratelimit.Rate{PerSecond: 50, Burst: 20}
-	all := make([]watched, 0, 3)
-	for range 3 {
-		all = append(all, watch(t, ratelimit.Options{Servers: at(server.Addr)}))
-	}
+	all := several(t, 3, ratelimit.Options{Servers: at(server.Addr)})
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	refusals := 0
@@ -247,13 +238,7 @@ func TestObedientFloodIsAdmitted(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	rate := ratelimit.Rate{PerSecond: 50, Burst: 60}
-	all := make([]watched, 0, 3)
-	for range 3 {
-		all = append(all, watch(t, ratelimit.Options{Servers: at(server.Addr)}))
-	}
-	for _, r := range all { // each knows of the others
-		eventually(t, patient, "three replicas", func() bool { return r.Replicas() == 3 })
-	}
+	all := known(t, 3, ratelimit.Options{Servers: at(server.Addr)})
 	for round := range 2 {
 		var d ratelimit.Decision
 		for i := 0; d.Allowed || i == 0; i++ {

@@ -67,6 +67,26 @@ func watch(tb testing.TB, o ratelimit.Options) watched {
 	return w
 }
 
+// several makes so many replicas.
+func several(tb testing.TB, n int, o ratelimit.Options) []watched {
+	tb.Helper()
+	all := make([]watched, 0, n)
+	for range n {
+		all = append(all, watch(tb, o))
+	}
+	return all
+}
+
+// known makes so many replicas, each of which knows of the others.
+func known(tb testing.TB, n int, o ratelimit.Options) []watched {
+	tb.Helper()
+	all := several(tb, n, o)
+	for _, r := range all {
+		eventually(tb, patient, "all replicas are known", func() bool { return r.Replicas() == n })
+	}
+	return all
+}
+
 func watchAny(tb testing.TB, o ratelimit.Options) watched {
 	tb.Helper()
 	events := make(chan event, 1000)

@@ -29,10 +29,10 @@ func (s *session) try(ctx context.Context, sc scripts, o Options) error {
 	}
 	register := func(tag int) []string { return []string{names.register(tag)} }
 	slots := func(tag int) []string {
-		return []string{names.register(tag), names.prefix + ":{" + names.tags[tag] + "}:" + keyTails + ":" + checkAccount}
+		return []string{names.register(tag), names.at(tag, keyTails) + ":" + checkAccount}
 	}
 	rate := func(tag int) []string {
-		return []string{names.prefix + ":{" + names.tags[tag] + "}:" + keyRate + ":" + checkAccount}
+		return []string{names.at(tag, keyRate) + ":" + checkAccount}
 	}
 	dead := o.deadAfter.Microseconds()
 	lifetime := time.Minute.Milliseconds()
