@@ -54,7 +54,7 @@ func layers() map[string]rule {
 		// The client's side: it talks to a gateway over HTTP, and knows nothing of how one is
 		// built. Only the command line, its one user, knows terminals.
 		"internal/apiclient": {imports: []string{"internal/secret"}, tests: []string{"internal/ursulatest/...", "internal/bubble"}},
-		"internal/cli":       {imports: []string{"internal/apiclient", "auth", "internal/tenant", "internal/secret"}, tests: []string{"internal/ursulatest/...", "internal/bubble", "internal/syncbuf"}},
+		"internal/cli":       {imports: []string{"internal/apiclient", "auth", "internal/tenant", "internal/secret"}, tests: []string{"internal/ursulatest/...", "internal/bubble", "internal/syncbuf", "internal/realpart"}},
 
 		// Leaves.
 		"internal/secret":         {},

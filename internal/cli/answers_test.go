@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/internal/realpart"
 	"sluice/internal/ursulatest"
 )
 
@@ -178,7 +179,7 @@ func TestGoingOnCanBePasted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bash, err := exec.LookPath("bash")
 			if err != nil {
-				t.Skip("there is no bash here")
+				realpart.Missing(t, "bash", err.Error())
 			}
 			got, err := exec.CommandContext(t.Context(), bash, "-c", `sluice() { printf '%s\n' "$@"; }; `+tc.line()).CombinedOutput()
 			if err != nil || string(got) != strings.Join(tc.want, "\n")+"\n" {

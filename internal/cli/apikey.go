@@ -110,11 +110,49 @@ func expiry(cmd *cobra.Command, text string, now time.Time) (*time.Time, error) 
 	return &t, nil
 }
 
+// rightsFlags are the flags by which a key has less than it could.
+type rightsFlags struct {
+	expiresIn       string
+	readOnly, agent bool
+	streams         []string
+}
+
+// add adds the flags; expires is the help of --expires-in.
+func (f *rightsFlags) add(cmd *cobra.Command, expires string) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.expiresIn, "expires-in", "", expires)
+	flags.BoolVar(&f.readOnly, "read-only", false, "the key reads only")
+	flags.StringArrayVar(&f.streams, "stream", nil, "the key reaches this stream only, or those whose names begin so: PREFIX*;\nmay be given several times")
+	flags.BoolVar(&f.agent, "agent", false, "the key is an agent's: good for making tokens only")
+}
+
+// into puts what is given into the body of a call.
+func (f *rightsFlags) into(cmd *cobra.Command, body map[string]any) error {
+	until, err := expiry(cmd, f.expiresIn, time.Now())
+	if err != nil {
+		return err
+	}
+	if until != nil {
+		body["expires_at"] = until
+	}
+	if f.readOnly {
+		body["access"] = tenant.ReadAccess
+	}
+	if f.agent {
+		body["acts_as"] = tenant.Agent
+	}
+	if cmd.Flags().Changed("stream") {
+		if _, err := tenant.ParseStreamSet(f.streams); err != nil {
+			return usagef("--stream: %w", err)
+		}
+		body["streams"] = f.streams
+	}
+	return nil
+}
+
 func newKeyCreate(env Environment) *cobra.Command {
 	var o ownerCommand
-	var expiresIn string
-	var readOnly, agent bool
-	var streams []string
+	var rights rightsFlags
 	cmd := &cobra.Command{
 		Use: "create NAME", Short: "Create an API key, and print it once",
 		Long: `Create an API key of the account and print it, as TONBO_API_KEY=tbo_…, once: it is
@@ -127,24 +165,8 @@ writes, and manages streams and keys.`,
 		Args: named("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			body := map[string]any{"name": args[0]}
-			until, err := expiry(cmd, expiresIn, time.Now())
-			switch {
-			case err != nil:
+			if err := rights.into(cmd, body); err != nil {
 				return err
-			case until != nil:
-				body["expires_at"] = until
-			}
-			if readOnly {
-				body["access"] = tenant.ReadAccess
-			}
-			if agent {
-				body["acts_as"] = tenant.Agent
-			}
-			if cmd.Flags().Changed("stream") {
-				if _, err := tenant.ParseStreamSet(streams); err != nil {
-					return usagef("--stream: %w", err)
-				}
-				body["streams"] = streams
 			}
 			client, base, err := o.manage(env)
 			if err != nil {
@@ -157,11 +179,7 @@ writes, and manages streams and keys.`,
 		},
 	}
 	o.add(cmd, env)
-	flags := cmd.Flags()
-	flags.StringVar(&expiresIn, "expires-in", "", "when it ends: N_minutes, N_hours or N_days; left out: never")
-	flags.BoolVar(&readOnly, "read-only", false, "the key reads only")
-	flags.StringArrayVar(&streams, "stream", nil, "the key reaches this stream only, or those whose names begin so: PREFIX*;\nmay be given several times")
-	flags.BoolVar(&agent, "agent", false, "the key is an agent's: good for making tokens only")
+	rights.add(cmd, "when it ends: N_minutes, N_hours or N_days; left out: never")
 	completeFlag(cmd, "stream", o.streams(env))
 	return cmd
 }

@@ -4,19 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"sluice/internal/apiclient"
-	"sluice/internal/tenant"
 )
 
 func newKeyNarrow(env Environment) *cobra.Command {
 	var o ownerCommand
-	var name, expiresIn string
-	var readOnly, agent bool
-	var streams []string
+	var name string
+	var rights rightsFlags
 	cmd := &cobra.Command{
 		Use: "narrow NAME|ID", Short: "Take rights from a key, or rename it",
 		Long: `Take rights from a key; what is not named stays. A key never gets rights back: make
@@ -28,27 +25,11 @@ have any more.`,
 		Args: named("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			body := map[string]any{}
-			until, err := expiry(cmd, expiresIn, time.Now())
-			if err != nil {
-				return err
-			}
-			if until != nil {
-				body["expires_at"] = until
-			}
 			if cmd.Flags().Changed("name") {
 				body["name"] = name
 			}
-			if readOnly {
-				body["access"] = tenant.ReadAccess
-			}
-			if agent {
-				body["acts_as"] = tenant.Agent
-			}
-			if cmd.Flags().Changed("stream") {
-				if _, err := tenant.ParseStreamSet(streams); err != nil {
-					return usagef("--stream: %w", err)
-				}
-				body["streams"] = streams
+			if err := rights.into(cmd, body); err != nil {
+				return err
 			}
 			if len(body) == 0 {
 				return usagef("nothing to change: name what the key is to lose, as --read-only, or a new --name")
@@ -62,12 +43,8 @@ have any more.`,
 		},
 	}
 	o.add(cmd, env)
-	flags := cmd.Flags()
-	flags.StringVar(&name, "name", "", "a new name")
-	flags.StringVar(&expiresIn, "expires-in", "", "when it ends, sooner than it would: N_minutes, N_hours or N_days")
-	flags.BoolVar(&readOnly, "read-only", false, "the key reads only")
-	flags.StringArrayVar(&streams, "stream", nil, "the key reaches this stream only, or those whose names begin so: PREFIX*;\nmay be given several times")
-	flags.BoolVar(&agent, "agent", false, "the key is an agent's: good for making tokens only")
+	cmd.Flags().StringVar(&name, "name", "", "a new name")
+	rights.add(cmd, "when it ends, sooner than it would: N_minutes, N_hours or N_days")
 	cmd.ValidArgsFunction = o.keys(env).first
 	completeFlag(cmd, "stream", o.streams(env))
 	return cmd
