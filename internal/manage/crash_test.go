@@ -104,16 +104,22 @@ func TestFaultAtEveryStep(t *testing.T) {
 		}
 		for _, ends := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s/ends=%t", name, ends), func(t *testing.T) {
-				steps := faultAt(t, script, &injector{ends: ends})
-				if steps < 2*len(script) {
-					t.Fatalf("%d steps: nothing is tried", steps)
-				}
-				for at := 1; at <= steps; at++ {
+				// How many steps a run takes is the scheduler's too: where a handler and the
+				// reconciler meet at a row, either may find it busy, once or twice. So no run
+				// is told the steps of another; there are more for as long as a fault is met.
+				at := 1
+				for met := true; met; at++ {
+					met = false
 					for what := range faults {
 						t.Run(fmt.Sprintf("%d/%s", at, what), func(t *testing.T) {
-							faultAt(t, script, &injector{at: at, what: what, ends: ends, after: 14 * time.Second})
+							i := &injector{at: at, what: what, ends: ends, after: 14 * time.Second}
+							faultAt(t, script, i)
+							met = met || len(i.seen()) >= at
 						})
 					}
+				}
+				if at <= 2*len(script) {
+					t.Fatalf("%d steps: nothing is tried", at-1)
 				}
 			})
 		}
@@ -121,25 +127,19 @@ func TestFaultAtEveryStep(t *testing.T) {
 }
 
 // faultAt plays a script in a process with a fault, and then in one without looks that all
-// is well. It returns the number of steps.
-func faultAt(t *testing.T, script []wish, i *injector) (steps int) {
+// is well.
+func faultAt(t *testing.T, script []wish, i *injector) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newRig(t)
 		g.options.Reconciler.Close() // it has only made the account
 		first := g.process("first", i)
+		t.Cleanup(func() { first.options.Reconciler.Close() })
 		wished := first.play(script, i)
-		steps = len(i.seen())
-		if i.at > 0 && i.ends && !i.ended() {
-			t.Fatalf("no fault at step %d of %v", i.at, i.seen())
-		}
 		if i.ends {
 			first.options.Reconciler.Close()
 			g = g.process("second", &injector{})
+			t.Cleanup(func() { g.options.Reconciler.Close() })
 		}
-		t.Cleanup(func() {
-			first.options.Reconciler.Close()
-			g.options.Reconciler.Close()
-		})
 		time.Sleep(settled)
 		exists := g.agree("events")
 		if wished != nil && exists != *wished {
@@ -159,5 +159,4 @@ func faultAt(t *testing.T, script []wish, i *injector) (steps int) {
 			t.Logf("steps: %v", slices.Clip(i.seen()))
 		}
 	})
-	return steps
 }
