@@ -15,10 +15,11 @@ import (
 
 // event is one line of `go test -json` (go doc test2json, go help buildjson).
 type event struct {
-	Action  string
-	Package string
-	Test    string
-	Output  string
+	Action      string
+	Package     string
+	Test        string
+	Output      string
+	FailedBuild string // of a package's end: what did not compile
 }
 
 // key names a test, or with an empty test its package.
@@ -33,13 +34,14 @@ type report struct {
 	pending map[key][]string // output of what has not ended yet
 	skipped map[string][]key // reason → tests
 	passed  int
-	failed  map[string]int // package → tests
+	failed  map[string]int  // package → tests
+	finding map[string]bool // packages whose failure says what was found, not only that something was
 }
 
 func newReport(out io.Writer, verbose bool) *report {
 	return &report{
 		out: out, verbose: verbose,
-		pending: map[key][]string{}, skipped: map[string][]key{}, failed: map[string]int{},
+		pending: map[key][]string{}, skipped: map[string][]key{}, failed: map[string]int{}, finding: map[string]bool{},
 	}
 }
 
@@ -77,6 +79,7 @@ func (r *report) line(line string) {
 		}
 		r.pending[k] = append(r.pending[k], e.Output)
 	case "pass", "fail", "skip":
+		r.finding[e.Package] = r.finding[e.Package] || e.FailedBuild != ""
 		r.end(e.Action, k)
 	}
 }
@@ -97,6 +100,7 @@ func (r *report) end(action string, k key) {
 		r.skipped[why] = append(r.skipped[why], k)
 	case "fail":
 		r.failed[k.pkg]++
+		r.look(k.pkg, lines)
 		r.replay(lines)
 	}
 }
@@ -116,9 +120,11 @@ func (r *report) endPackage(failed bool, k key) {
 		}
 		slices.SortFunc(open, func(a, b key) int { return cmp.Compare(a.test, b.test) })
 		for _, other := range open {
+			r.look(k.pkg, r.pending[other])
 			r.replay(r.pending[other])
 			delete(r.pending, other)
 		}
+		r.look(k.pkg, r.pending[k])
 		r.replay(r.pending[k])
 	} else {
 		r.replay(slices.DeleteFunc(r.pending[k], func(l string) bool {
@@ -126,6 +132,27 @@ func (r *report) endPackage(failed bool, k key) {
 		}))
 	}
 	delete(r.pending, k)
+}
+
+// found matches what a failure says that is one however seldom it comes: a race, or
+// the history that a property test found to break the rule.
+var found = regexp.MustCompile(`(?i)DATA RACE|\bseed\b|counter-?example|failing input`)
+
+func (r *report) look(pkg string, lines []string) {
+	r.finding[pkg] = r.finding[pkg] || slices.ContainsFunc(lines, found.MatchString)
+}
+
+// mostUnsteady is how many packages may fail of something that does not come again.
+const mostUnsteady = 2
+
+// unsteady are the packages that failed where running them again can tell something:
+// none where one did not build, where a failure is a finding, or where many failed.
+func (r *report) unsteady() []string {
+	pkgs := slices.Sorted(maps.Keys(r.failed))
+	if len(pkgs) > mostUnsteady || slices.ContainsFunc(pkgs, func(pkg string) bool { return r.finding[pkg] }) {
+		return nil
+	}
+	return pkgs
 }
 
 // replay prints the lines that were held back, without test2json's framing.

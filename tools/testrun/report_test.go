@@ -100,3 +100,44 @@ warning: not json
 		})
 	}
 }
+
+// A run failed for one test that a slow machine had upset, and the change with it.
+func TestUnsteady(t *testing.T) {
+	t.Parallel()
+	fail := func(pkg, output string) string {
+		return `{"Action":"output","Package":"` + pkg + `","Test":"TestC","Output":"` + output + `\n"}
+{"Action":"fail","Package":"` + pkg + `","Test":"TestC"}
+{"Action":"output","Package":"` + pkg + `","Output":"FAIL\n"}
+{"Action":"fail","Package":"` + pkg + `"}
+`
+	}
+	tests := []struct {
+		name, in string
+		want     []string
+	}{
+		{"nothing failed", `{"Action":"pass","Package":"p"}`, nil},
+		{"one failed", fail("p", "got 1 want 2"), []string{"p"}},
+		{"two failed", fail("p", "late") + fail("q", "late"), []string{"p", "q"}},
+		{"many failed", fail("p", "late") + fail("q", "late") + fail("r", "late"), nil},
+		{"a race", fail("p", "WARNING: DATA RACE"), nil},
+		{"a race beside another failure", fail("p", "late") + fail("q", "WARNING: DATA RACE"), nil},
+		{"a property test's history", fail("p", "seed 17: lost 3"), nil},
+		{"a fuzz target's input", fail("p", "Failing input written to testdata"), nil},
+		{"what does not build", `{"Action":"fail","Package":"p","FailedBuild":"p [p.test]"}`, nil},
+		{"a race that ends the package", `{"Action":"output","Package":"p","Test":"TestD","Output":"WARNING: DATA RACE\n"}
+{"Action":"fail","Package":"p"}
+`, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := newReport(&strings.Builder{}, false)
+			if err := r.read(strings.NewReader(tt.in)); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, r.unsteady()); diff != "" {
+				t.Errorf("unsteady (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
