@@ -193,15 +193,22 @@ func TestOverUseIsADebtOfAll(t *testing.T) {
 	if got := levelIn(t, client); math.Abs(got-want) > 10 {
 		t.Errorf("Redis has %.1f left, want about %.1f", got, want)
 	}
-	// Who told first learns of the rest with its next request at the latest.
+	// Who told first learns of the rest with its next request at the latest; what it
+	// refuses before it has, it may refuse for too short a while.
 	for i, r := range all {
-		admit(r, rate, 1)
-		r.Flush()
-		d := r.Allow(acme(), rate)
-		if d.Allowed {
-			t.Fatalf("replica %d admits a request in debt", i)
+		admitted := 0
+		var d ratelimit.Decision
+		eventually(t, patient, "a replica knows of the debt", func() bool {
+			if d = r.Allow(acme(), rate); d.Allowed {
+				admitted++
+				r.Flush()
+			}
+			return d.RetryAfter >= 3*time.Second
+		})
+		if admitted > 1 {
+			t.Errorf("replica %d admits %d requests in debt", i, admitted)
 		}
-		if d.RetryAfter < 3*time.Second || d.RetryAfter > 20*time.Second {
+		if d.RetryAfter > 20*time.Second {
 			t.Errorf("replica %d says to wait %v, want about %v", i, d.RetryAfter, time.Duration(-want/20*float64(time.Second)))
 		}
 	}
