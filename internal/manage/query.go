@@ -49,6 +49,10 @@ func badQuery(name, message string) error {
 	return refusal.Because(refusal.InvalidQuery, message, nil).About(printable(name))
 }
 
+func badCursor() error {
+	return badQuery("cursor", "cursor is the next_cursor of the page before, as it is.")
+}
+
 // page reads limit, cursor and prefix. kind keeps the cursor of one list from being
 // taken for another's. The page asks for one entry more than there is room for, which
 // tells whether there is a next one.
@@ -64,7 +68,7 @@ func (q query) page(kind string) (store.Page, error) {
 	if text, ok := q["cursor"]; ok {
 		after, ok := openCursor(kind, text)
 		if !ok {
-			return p, badQuery("cursor", "cursor is the next_cursor of the page before, as it is.")
+			return p, badCursor()
 		}
 		p.After = after
 	}

@@ -49,7 +49,7 @@ func child(told string) int {
 // accountAndKey makes the n-th account with a key of its own.
 func accountAndKey(ctx context.Context, s *Store, n int64) error {
 	id := fmt.Sprintf("acc%d", n)
-	return s.CreateAccount(ctx, Account{ID: tenant.AccountID(id), State: tenant.Active}, &Key{Key: tenant.Key{
+	return s.CreateAccount(ctx, someone(), Account{ID: tenant.AccountID(id), State: tenant.Active}, &Key{Key: tenant.Key{
 		ID: id, Account: tenant.AccountID(id), Name: "first", Digest: tenant.DigestOf(id), Access: tenant.WriteAccess, ActsAs: tenant.User,
 	}})
 }
