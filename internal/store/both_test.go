@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -144,6 +145,17 @@ func (a *actor) step(t *testing.T, step int) (string, error) {
 	}
 }
 
+// allSaid are the records of all changes; those of one change are in no order.
+func (a *actor) allSaid(t *testing.T) []string {
+	t.Helper()
+	var lines []string
+	for _, one := range a.audit(t, AuditQuery{}) {
+		lines = append(lines, fmt.Sprint(one.At, " ", said(one)))
+	}
+	slices.Sort(lines)
+	return lines
+}
+
 // everything is what is stored, but for ids that are made at random.
 func (a *actor) everything(t *testing.T) (all []any) {
 	t.Helper()
@@ -151,7 +163,7 @@ func (a *actor) everything(t *testing.T) (all []any) {
 	must(t, err)
 	cutoffs, err := a.Cutoffs(t.Context())
 	must(t, err)
-	all = append(all, accounts, cutoffs)
+	all = append(all, accounts, cutoffs, a.allSaid(t))
 	for _, id := range []tenant.AccountID{"acc1", "acc2", "acc3"} {
 		keys, err := a.Keys(t.Context(), id, Page{Limit: 1000})
 		must(t, err)
