@@ -58,21 +58,28 @@ func (r recordShape) changes() string {
 		e := r.Details[name]
 		switch {
 		case e.From != nil && e.To != nil:
-			parts = append(parts, name+": "+plainValue(e.From)+" -> "+plainValue(e.To))
+			parts = append(parts, name+": "+plainValue(name, e.From)+" -> "+plainValue(name, e.To))
 		case e.To != nil:
-			parts = append(parts, name+": "+plainValue(e.To))
+			parts = append(parts, name+": "+plainValue(name, e.To))
 		case e.From != nil:
-			parts = append(parts, name+": "+plainValue(e.From))
+			parts = append(parts, name+": "+plainValue(name, e.From))
 		}
 	}
 	return strings.Join(parts, "; ")
 }
 
-// plainValue is a value as people read it: a text without its quotes, a list with commas.
-func plainValue(value json.RawMessage) string {
+// plainValue is a value as people read it: a text without its quotes, a list with commas,
+// null as what it means there.
+func plainValue(name string, value json.RawMessage) string {
 	var text string
 	var list []string
 	switch {
+	case bytes.Equal(value, []byte("null")) && name == "streams":
+		return "all"
+	case bytes.Equal(value, []byte("null")) && name == "expires_at":
+		return "never"
+	case bytes.Equal(value, []byte("null")) && strings.HasPrefix(name, "limits."):
+		return "default"
 	case bytes.Equal(value, []byte("null")):
 		return "none"
 	case json.Unmarshal(value, &text) == nil:

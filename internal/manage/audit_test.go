@@ -248,9 +248,11 @@ func TestRefusedByUrsulaIsRecorded(t *testing.T) {
 		g := newRig(t)
 		req := g.request("", http.MethodPut, tenant.StreamPath(testAccount, "taken"), "")
 		req.Header.Set("Content-Type", "text/plain")
-		if res, err := g.nodes.Do(req); err != nil || res.StatusCode != http.StatusCreated {
+		res, err := g.nodes.Do(req)
+		if err != nil || res.StatusCode != http.StatusCreated {
 			t.Fatal(res, err)
 		}
+		_ = res.Body.Close()
 		before := g.newest()
 		if got := g.own(http.MethodPost, "/v1/streams", `{"name":"taken","content_type":"application/json"}`); got.refused() != "STREAM_ALREADY_EXISTS_CONFLICT content_type" {
 			t.Fatalf("%d %s", got.status, got.body)

@@ -146,8 +146,8 @@ func (c *change) record(action Action, account tenant.AccountID, target string, 
 // nothingNew says that what the change tells was recorded before: when it was wished for.
 func (c *change) nothingNew() { c.known = true }
 
-// writeRecords puts down what the change recorded. A change that others are told of and
-// that has no record is none.
+// writeRecords puts down what the change recorded; the id of the last is for writeLog to
+// keep. A change that others are told of and that has no record is none.
 func (c *change) writeRecords(ctx context.Context) error {
 	if len(c.records) == 0 {
 		if len(c.told) > 0 && !c.known {
@@ -168,7 +168,7 @@ func (c *change) writeRecords(ctx context.Context) error {
 			return err
 		}
 	}
-	return run(ctx, c.tx, `UPDATE meta SET audit_id = $1 WHERE id = 1`, c.auditID)
+	return nil
 }
 
 // facts are what there is to know of a thing, by the names that the API gives them; nil is

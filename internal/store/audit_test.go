@@ -363,7 +363,7 @@ func TestRecordsAreInOrder(t *testing.T) {
 		must(t, err)
 		all := r.audit(t, AuditQuery{})
 		slices.Reverse(all)
-		var changed, told []tenant.AccountID
+		changed, told := make([]tenant.AccountID, 0, len(all)), make([]tenant.AccountID, 0, len(changes))
 		for i, one := range all {
 			changed = append(changed, one.Account)
 			if i > 0 && one.ID <= all[i-1].ID {
@@ -406,8 +406,9 @@ func TestAuditFilters(t *testing.T) {
 				Account: "beta", Since: noon, Until: noon.Add(time.Hour), Action: StreamCreate, KeyID: "key_of_beta", Target: "b",
 			}, []string{"beta b"}},
 		} {
-			var got []string
-			for _, one := range r.audit(t, tc.q) {
+			all := r.audit(t, tc.q)
+			got := make([]string, 0, len(all))
+			for _, one := range all {
 				got = append(got, string(one.Account)+" "+one.Target)
 				if one.Client.IsValid() || one.RequestID != "" {
 					t.Errorf("%s: %v", what, one)
@@ -468,8 +469,9 @@ func TestForgetAudit(t *testing.T) {
 				t.Errorf("forgot %d, want %d: %v", n, want, err)
 			}
 		}
-		var left []string
-		for _, one := range r.audit(t, AuditQuery{}) {
+		all := r.audit(t, AuditQuery{})
+		left := make([]string, 0, len(all))
+		for _, one := range all {
 			left = append(left, one.Target)
 		}
 		equal(t, "left", left, []string{"acc0", "acc4", "acc3"})

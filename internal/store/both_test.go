@@ -148,8 +148,9 @@ func (a *actor) step(t *testing.T, step int) (string, error) {
 // allSaid are the records of all changes; those of one change are in no order.
 func (a *actor) allSaid(t *testing.T) []string {
 	t.Helper()
-	var lines []string
-	for _, one := range a.audit(t, AuditQuery{}) {
+	all := a.audit(t, AuditQuery{})
+	lines := make([]string, 0, len(all))
+	for _, one := range all {
 		lines = append(lines, fmt.Sprint(one.At, " ", said(one)))
 	}
 	slices.Sort(lines)

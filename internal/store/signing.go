@@ -79,7 +79,7 @@ func (s *Store) RotateSigningKeys(ctx context.Context, r tenant.Rotation) (chang
 
 // signingFacts are the ids, which everybody sees in the JWKS.
 func signingFacts(keys []tenant.SigningKey) facts {
-	ids := []string{}
+	ids := make([]string, 0, len(keys))
 	for _, k := range keys {
 		ids = append(ids, k.ID)
 	}
