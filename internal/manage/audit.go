@@ -89,15 +89,18 @@ func (a *API) listAudit(c *call) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	list, err := a.o.Audit.Audit(c.r.Context(), q)
+	list, next, err := a.o.Audit.Audit(c.r.Context(), q)
 	if err != nil {
 		return reply{}, err
 	}
-	list, next := cut(list, p, kind, func(r store.Record) string { return strconv.FormatInt(r.ID, 10) })
 	page := struct {
 		Records []recordJSON `json:"records"`
 		Next    *string      `json:"next_cursor"`
-	}{make([]recordJSON, len(list)), next}
+	}{Records: make([]recordJSON, len(list))}
+	if next != 0 {
+		text := cursor(kind, strconv.FormatInt(next, 10))
+		page.Next = &text
+	}
 	for i, r := range list {
 		page.Records[i] = a.recordJSON(r)
 	}
@@ -107,7 +110,7 @@ func (a *API) listAudit(c *call) (reply, error) {
 // auditQuery reads which records are asked for: of an owner's call always those of the
 // account alone.
 func (c *call) auditQuery(p store.Page) (store.AuditQuery, error) {
-	q := store.AuditQuery{Account: c.account, Limit: p.Limit}
+	q := store.AuditQuery{Account: c.account, Limit: p.Limit - 1} // the store says whether there are more
 	var err error
 	if p.After != "" {
 		if q.Before, err = strconv.ParseInt(p.After, 10, 64); err != nil || q.Before < 1 {

@@ -210,7 +210,7 @@ func (g *rig) newest() int64 {
 // since are the records after one, past the API.
 func (g *rig) since(id int64) []store.Record {
 	g.tb.Helper()
-	all, err := g.store.Audit(g.tb.Context(), store.AuditQuery{Limit: 10_000})
+	all, _, err := g.store.Audit(g.tb.Context(), store.AuditQuery{Limit: 10_000})
 	if err != nil {
 		g.tb.Fatal(err)
 	}

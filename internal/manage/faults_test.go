@@ -249,8 +249,8 @@ func (s brokenStore) DeleteAccount(context.Context, store.Author, tenant.Account
 	return s.err
 }
 
-func (s brokenStore) Audit(context.Context, store.AuditQuery) ([]store.Record, error) {
-	return nil, s.err
+func (s brokenStore) Audit(context.Context, store.AuditQuery) ([]store.Record, int64, error) {
+	return nil, 0, s.err
 }
 
 // brokenDirectory cannot tell.

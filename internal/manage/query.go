@@ -91,8 +91,13 @@ func cut[T any](list []T, p store.Page, kind string, nameOf func(T) string) ([]T
 		return list, nil
 	}
 	list = list[:p.Limit-1]
-	next := base64.RawURLEncoding.EncodeToString([]byte(kind + ":" + nameOf(list[len(list)-1])))
+	next := cursor(kind, nameOf(list[len(list)-1]))
 	return list, &next
+}
+
+// cursor is that of the page behind an entry.
+func cursor(kind, last string) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(kind + ":" + last))
 }
 
 // printable keeps a client's text short and plain where it is said back to it.

@@ -79,8 +79,9 @@ type AccountStore interface {
 
 // AuditStore keeps the records of changes. Errors are as in StreamStore.
 type AuditStore interface {
-	// Audit lists records, newest first.
-	Audit(ctx context.Context, q store.AuditQuery) ([]store.Record, error)
+	// Audit lists records, newest first, and says before which id the next page is; 0 = there
+	// is none.
+	Audit(ctx context.Context, q store.AuditQuery) (page []store.Record, next int64, err error)
 	// ForgetAudit takes out up to limit records made before a time, the oldest first, and
 	// returns how many.
 	ForgetAudit(ctx context.Context, before time.Time, limit int) (int, error)

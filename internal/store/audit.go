@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strings"
+	"strconv"
 	"time"
 
 	"sluice/internal/tenant"
@@ -74,30 +74,72 @@ type AuditQuery struct {
 	Limit        int // at least 1
 }
 
+// maxLookedAt bounds how many records one call of Audit looks at, so that a filter which
+// few pass costs those who look up keys no connection for long.
+const maxLookedAt = 10_000
+
 // Audit lists records, newest first. What is added while somebody goes through the pages
-// is on none of them that is behind the first. The error wraps ErrUnavailable.
-func (s *Store) Audit(ctx context.Context, q AuditQuery) ([]Record, error) {
+// is on none of them that is behind the first. The next page is Before next; 0 says that
+// there is none. A page may have fewer than Limit, or none, and a next one all the same.
+// The error wraps ErrUnavailable.
+func (s *Store) Audit(ctx context.Context, q AuditQuery) (page []Record, next int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	var where strings.Builder
-	var args []any
-	and := func(column string, value any, asked bool) {
-		if asked {
-			args = append(args, value)
-			fmt.Fprintf(&where, " AND %s $%d", column, len(args))
-		}
+	var w where
+	w.and("id <", q.Before, q.Before != 0)
+	w.and("account =", string(q.Account), q.Account != "")
+	// No record has an id that lies before its time.
+	w.and("id >=", micros(q.Since), !q.Since.IsZero())
+	last, err := s.lastLookedAt(ctx, w)
+	if err != nil {
+		return nil, 0, failed("audit", err)
 	}
-	and("id <", q.Before, q.Before != 0)
-	and("account =", string(q.Account), q.Account != "")
-	and("at >=", micros(q.Since), !q.Since.IsZero())
-	and("at <", micros(q.Until), !q.Until.IsZero())
-	and("action =", string(q.Action), q.Action != "")
-	and("actor_key =", q.KeyID, q.KeyID != "")
-	and("target =", q.Target, q.Target != "")
-	args = append(args, q.Limit)
-	all, err := list(ctx, s.read, scanRecord,
-		fmt.Sprintf(`SELECT %s FROM audit WHERE TRUE%s ORDER BY id DESC LIMIT $%d`, auditColumns, where.String(), len(args)), args...)
-	return all, failed("audit", err)
+	w.and("id >", last, last != 0)
+	w.and("at >=", micros(q.Since), !q.Since.IsZero())
+	w.and("at <", micros(q.Until), !q.Until.IsZero())
+	w.and("action =", string(q.Action), q.Action != "")
+	w.and("actor_key =", q.KeyID, q.KeyID != "")
+	w.and("target =", q.Target, q.Target != "")
+	page, err = list(ctx, s.read, scanRecord, `SELECT `+auditColumns+` FROM audit WHERE TRUE`+w.text+` ORDER BY id DESC `+w.limit(q.Limit+1), w.args...)
+	switch {
+	case err != nil:
+		return nil, 0, failed("audit", err)
+	case len(page) > q.Limit:
+		return page[:q.Limit], page[q.Limit-1].ID, nil
+	case last != 0:
+		return page, last + 1, nil
+	default:
+		return page, 0, nil
+	}
+}
+
+// lastLookedAt is the first record that is not looked at any more; 0 = there is none.
+func (s *Store) lastLookedAt(ctx context.Context, w where) (int64, error) {
+	beyond, err := list(ctx, s.read, func(r row) (id int64, err error) { return id, r.Scan(&id) },
+		`SELECT id FROM audit WHERE TRUE`+w.text+` ORDER BY id DESC LIMIT 1 OFFSET `+strconv.Itoa(s.lookedAt), w.args...)
+	if err != nil || len(beyond) == 0 {
+		return 0, err
+	}
+	return beyond[0], nil
+}
+
+// where is the conditions of a query and their values.
+type where struct {
+	text string
+	args []any
+}
+
+func (w *where) and(column string, value any, asked bool) {
+	if asked {
+		w.args = append(w.args, value)
+		w.text += fmt.Sprintf(" AND %s $%d", column, len(w.args))
+	}
+}
+
+// limit is the end of the query, whose value is the last.
+func (w *where) limit(n int) string {
+	w.args = append(w.args, n)
+	return fmt.Sprintf("LIMIT $%d", len(w.args))
 }
 
 const auditColumns = `id, at, actor, actor_key, actor_account, account, action, target, client, request_id, details`

@@ -19,7 +19,7 @@ import (
 func (r *rig) audit(tb testing.TB, q AuditQuery) []Record {
 	tb.Helper()
 	q.Limit = 10_000
-	all, err := r.Audit(tb.Context(), q)
+	all, _, err := r.Audit(tb.Context(), q)
 	must(tb, err)
 	return all
 }
@@ -431,13 +431,13 @@ func TestAuditPages(t *testing.T) {
 		want := r.audit(t, AuditQuery{Account: "acme"})
 		var got []Record
 		for before, page := int64(0), 0; ; page++ {
-			list, err := r.Audit(ctx, AuditQuery{Account: "acme", Before: before, Limit: 3})
+			list, next, err := r.Audit(ctx, AuditQuery{Account: "acme", Before: before, Limit: 3})
 			must(t, err)
 			got = append(got, list...)
-			if len(list) < 3 {
+			if next == 0 {
 				break
 			}
-			before = list[len(list)-1].ID
+			before = next
 			must(t, r.CreateStream(ctx, someone(), r.aStream("acme", tenant.StreamName(fmt.Sprintf("more%d", page)))))
 			r.account(t, tenant.AccountID(fmt.Sprintf("acc%d", page)))
 		}
@@ -449,6 +449,44 @@ func TestAuditPages(t *testing.T) {
 			return lines
 		}
 		equal(t, "the records of before", texts(got), texts(want))
+	})
+}
+
+// A filter that few records pass looks at a part of them at a time, and leads to all.
+func TestAuditLooksAtPartsOfMany(t *testing.T) {
+	each(t, func(t *testing.T, r *rig) {
+		ctx := t.Context()
+		r.lookedAt = 5
+		r.account(t, "acme")
+		for i := range 22 {
+			must(t, r.CreateStream(ctx, someone(), r.aStream("acme", tenant.StreamName(fmt.Sprintf("s%d", i)))))
+			r.clock.pass(time.Second)
+		}
+		_, err := r.SetPublic(ctx, someone(), "acme", "s0", true)
+		must(t, err)
+		find := func(q AuditQuery) (got []string, pages int) {
+			t.Helper()
+			for pages < 100 {
+				list, next, err := r.Audit(ctx, q)
+				must(t, err)
+				for _, one := range list {
+					got = append(got, string(one.Action)+" "+one.Target)
+				}
+				pages++
+				if q.Before = next; next == 0 {
+					break
+				}
+			}
+			return got, pages
+		}
+		got, pages := find(AuditQuery{Account: "acme", Target: "s0", Limit: 10})
+		equal(t, "found", got, []string{"stream.update s0", "stream.create s0"})
+		equal(t, "pages of 24 records, five at a time", pages, 5)
+		got, pages = find(AuditQuery{Target: "s0", Since: r.clock.read().Add(-3 * time.Second), Limit: 10})
+		equal(t, "found since", got, []string{"stream.update s0"})
+		equal(t, "pages since", pages, 1)
+		got, _ = find(AuditQuery{Limit: 3})
+		equal(t, "all of them", len(got), 24)
 	})
 }
 

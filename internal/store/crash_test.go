@@ -142,7 +142,7 @@ func checkWritten(t *testing.T, url string, acknowledged []int64) {
 		if _, err := s.Account(ctx, tenant.AccountID(id)); err != nil {
 			t.Errorf("account %s: %v", id, err)
 		}
-		if records, err := s.Audit(ctx, AuditQuery{Account: tenant.AccountID(id), Limit: 2}); err != nil || len(records) != 1 || records[0].Action != AccountCreate {
+		if records, _, err := s.Audit(ctx, AuditQuery{Account: tenant.AccountID(id), Limit: 2}); err != nil || len(records) != 1 || records[0].Action != AccountCreate {
 			t.Errorf("records of account %s: %v, %v", id, records, err)
 		}
 	}
