@@ -30,7 +30,7 @@ type caller struct {
 	random   *rand.Rand
 	told     int                  // of answers, by all tries
 	lost     int                  // of tries whose outcome was not known
-	asked    map[string]changeTry // tries that may have changed something, by their request id
+	asked    map[string]changeTry // tries that may have changed something, by their request id; nil: nobody asks
 }
 
 // answer is what became of a call.
@@ -107,7 +107,7 @@ func (c *caller) checkRetry(a answer) {
 
 // try makes one exchange, and remembers one that may change something.
 func (c *caller) try(ctx context.Context, url, key, method, body string) (answer, error) {
-	if method == http.MethodGet {
+	if method == http.MethodGet || c.asked == nil {
 		return c.exchange(ctx, url, key, method, body, "")
 	}
 	id := cryptorand.Text()
