@@ -32,6 +32,9 @@ type Config struct {
 	// Where accounts, streams and keys are kept that people manage.
 	Store Store `yaml:"store"`
 
+	// The records of changes, which the store keeps.
+	Audit Audit `yaml:"audit"`
+
 	// Where replicas share the counts of limits.
 	Redis Redis `yaml:"redis"`
 
@@ -134,6 +137,13 @@ type Store struct {
 
 // Configured reports whether there is a store.
 func (s Store) Configured() bool { return !s.URL.IsZero() }
+
+// Audit is the section for the records of changes.
+type Audit struct {
+	// How long a record is kept, that of a deleted account too. 0: for ever. A replica
+	// takes out what is older a little at a time; with several, give all the same.
+	Keep time.Duration `yaml:"keep" default:"9600h" eg:"9600h" min:"0s" max:"876000h"`
+}
 
 // Redis says where replicas share their counts: a single server, Sentinel or a
 // Cluster. Without it each process counts by itself.

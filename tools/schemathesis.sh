@@ -20,7 +20,7 @@ case $listener in
     ;;
   operator)
     credential=${SLUICE_ADMIN_TOKEN:-}
-    only=(--include-path-regex '^/v1/accounts')
+    only=(--include-path-regex '^/v1/(accounts|audit)')
     ;;
   *)
     echo "schemathesis.sh: $listener is neither owner nor operator" >&2

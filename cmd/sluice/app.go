@@ -169,6 +169,9 @@ func (a *App) apply(c *config.Config) error {
 	if a.shared != nil {
 		a.shared.SetFloor(floorOf(c))
 	}
+	if a.stored != nil {
+		a.stored.auditKeep.Store(int64(c.Audit.Keep))
+	}
 	a.connections.Set(c.Server.ConnectionsPerAddress, c.TrustedProxies)
 	if size := int64(c.Limits.BodyBudget); size != a.budget.Size() {
 		a.budget = gateway.NewBodyBudget(size)

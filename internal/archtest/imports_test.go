@@ -35,7 +35,7 @@ func layers() map[string]rule {
 			"internal/tenant", "internal/refusal", "internal/telemetry", "internal/secret",
 		}, tests: []string{"internal/ursulatest/...", "internal/store/...", "internal/bubble", "internal/syncbuf"}},
 		"internal/manage": {imports: []string{
-			"auth", "internal/store", "internal/tenant", "internal/refusal", "internal/secret",
+			"auth", "internal/store", "internal/tenant", "internal/refusal", "internal/secret", "internal/telemetry",
 		}, tests: []string{"internal/ursulatest/...", "internal/store/...", "internal/bubble", "internal/syncbuf", "internal/postgrestest", "internal/realpart"}},
 
 		"auth":               {imports: []string{"internal/tenant", "internal/secret"}, tests: []string{"internal/store/...", "internal/bubble"}},

@@ -47,7 +47,7 @@ func (a *API) admitOwner(c *call) error {
 			return tooMany(allowance)
 		}
 	}
-	c.account = p.Account
+	c.principal, c.account = p, p.Account
 	return nil
 }
 

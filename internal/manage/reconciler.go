@@ -18,11 +18,15 @@ import (
 
 // ReconcilerOptions are the parts of a Reconciler. Durations of 0 take their default.
 type ReconcilerOptions struct {
-	Store  StreamStore
-	Nodes  Nodes
-	Log    *zap.Logger
-	Now    func() time.Time // nil = time.Now
-	Random io.Reader        // of ids
+	Store StreamStore
+	Nodes Nodes
+	// Audit is where records of changes are forgotten that are older than AuditKeep says
+	// by then; 0 keeps them for ever. nil: none are forgotten here.
+	Audit     AuditStore
+	AuditKeep func() time.Duration
+	Log       *zap.Logger
+	Now       func() time.Time // nil = time.Now
+	Random    io.Reader        // of ids
 	// Holder names this replica among those that share the store.
 	Holder string
 	// Poll is how often the replica that has the lease looks for rows that are not
@@ -53,8 +57,8 @@ const (
 )
 
 // Reconciler finishes or undoes what the handlers, or replicas that died, left of the
-// making and deleting of streams, deletes those that expire, and learns of declared ones,
-// which a Keeper makes, what Ursula calls them. One replica at a time
+// making and deleting of streams, deletes those that expire, learns of declared ones,
+// which a Keeper makes, what Ursula calls them, and forgets old records of changes. One replica at a time
 // does so, the one that has the lease; all may take a step of a row at once. Close ends
 // its goroutine.
 type Reconciler struct {
@@ -62,6 +66,8 @@ type Reconciler struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	wake   chan struct{}
+
+	forgetAt time.Time // when records are to be looked at again; of the worker alone
 
 	mu     sync.Mutex
 	pauses map[string]time.Duration // the last pause of rows that are tried again, by id
@@ -180,10 +186,37 @@ func (r *Reconciler) pass(ctx context.Context) bool {
 		})
 	}
 	_ = group.Wait()
+	r.forgetAudit(ctx)
 	if len(rows) == passLimit {
 		r.Wake()
 	}
 	return true
+}
+
+// Records that are too old go in small steps: every pass has one while there are more, and
+// else one a minute.
+const (
+	forgetLimit = 500
+	forgetEvery = time.Minute
+)
+
+// forgetAudit takes one of the steps.
+func (r *Reconciler) forgetAudit(ctx context.Context) {
+	now := r.o.Now()
+	if r.o.Audit == nil || now.Before(r.forgetAt) {
+		return
+	}
+	keep := r.o.AuditKeep()
+	if keep == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.o.Request)
+	defer cancel()
+	n, err := r.o.Audit.ForgetAudit(ctx, now.Add(-keep), forgetLimit)
+	if err != nil || n < forgetLimit {
+		r.forgetAt = now.Add(forgetEvery)
+	}
+	r.complain(ctx, "forget old records of changes", err)
 }
 
 func (r *Reconciler) complain(ctx context.Context, what string, err error) {

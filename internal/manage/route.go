@@ -103,6 +103,13 @@ func (a *API) path(segments []string) (methods, target) {
 	if len(segments) == 1 && segments[0] == "openapi.yaml" {
 		return methods{http.MethodGet: {handle: readReference, open: true}}, target{}
 	}
+	if len(segments) == 1 && segments[0] == "audit" {
+		parameters := []string{"limit", "cursor", "since", "until", "action", "actor", "target"}
+		if a.operator {
+			parameters = append(parameters, "account")
+		}
+		return methods{http.MethodGet: {handle: a.listAudit, parameters: parameters}}, target{}
+	}
 	if !a.operator {
 		if len(segments) == 1 && segments[0] == "account" {
 			return methods{http.MethodGet: {handle: a.showOwnAccount}}, target{}

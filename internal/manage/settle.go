@@ -150,7 +150,7 @@ func (r *Reconciler) orphan(ctx context.Context, s *store.Stream) error {
 		Stream: tenant.Stream{Account: s.Account, Name: s.Name, ContentType: s.ContentType},
 		ID:     id, State: store.Creating, Region: s.Region, CreatedAt: now, ExpiresAt: now,
 	}
-	switch err := r.o.Store.CreateStream(ctx, stand); {
+	switch err := r.o.Store.CreateStream(ctx, store.BySystem(), stand); {
 	case errors.Is(err, store.ErrNotFound):
 		return r.deleteUnowned(ctx, s)
 	case errors.Is(err, store.ErrTaken):

@@ -164,7 +164,7 @@ func (a *API) createStream(c *call) (reply, error) {
 	}
 	// Nobody else takes its first step.
 	s.BusyUntil = a.o.Now().Add(a.o.Reconciler.headStart())
-	switch err := a.o.Streams.CreateStream(c.r.Context(), s); {
+	switch err := a.o.Streams.CreateStream(c.r.Context(), a.author(c), s); {
 	case errors.Is(err, store.ErrTaken):
 		return reply{}, a.taken(c, s)
 	case errors.Is(err, store.ErrNotFound):
@@ -254,7 +254,7 @@ func (a *API) updateStream(c *call) (reply, error) {
 		o.fault("public", "This is needed.")
 		return reply{}, o.err
 	}
-	s, err := a.o.Streams.SetPublic(c.r.Context(), c.account, name, *public)
+	s, err := a.o.Streams.SetPublic(c.r.Context(), a.author(c), c.account, name, *public)
 	if err != nil {
 		return reply{}, streamError(err)
 	}
@@ -266,7 +266,7 @@ func (a *API) deleteStream(c *call) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	s, err := a.o.Streams.DeleteStream(c.r.Context(), c.account, name)
+	s, err := a.o.Streams.DeleteStream(c.r.Context(), a.author(c), c.account, name)
 	if err != nil {
 		return reply{}, streamError(err)
 	}

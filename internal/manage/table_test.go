@@ -144,6 +144,22 @@ func ownersCalls(t *testing.T) {
 			{"", "GET", "/v1/openapi.yaml", "", 200, ""},
 			{"", "GET", "/v1/openapi.yaml?x=1", "", 400, "INVALID_QUERY x"},
 
+			{"good", "GET", "/v1/audit?limit=2&action=stream.create&since=2000-01-01T00:00:00Z&until=2099-01-01T00:00:00z&actor=key_1&target=events", "", 200, ""},
+			{"good", "HEAD", "/v1/audit", "", 200, ""},
+			{"good", "GET", "/v1/audit?since=yesterday", "", 400, "INVALID_QUERY since"},
+			{"good", "GET", "/v1/audit?until=2027-06-01", "", 400, "INVALID_QUERY until"},
+			{"good", "GET", "/v1/audit?action=stream.eat", "", 400, "INVALID_QUERY action"},
+			{"good", "GET", "/v1/audit?actor=", "", 400, "INVALID_QUERY actor"},
+			{"good", "GET", "/v1/audit?target=%00", "", 400, "INVALID_QUERY target"},
+			{"good", "GET", "/v1/audit?target=%ff", "", 400, "INVALID_QUERY target"},
+			{"good", "GET", "/v1/audit?cursor=YXVkaXQ6eA", "", 400, "INVALID_QUERY cursor"},
+			{"good", "GET", "/v1/audit?cursor=YXVkaXQ6LTE", "", 400, "INVALID_QUERY cursor"},
+			{"good", "GET", "/v1/audit?limit=201", "", 400, "INVALID_QUERY limit"},
+			{"good", "GET", "/v1/audit?prefix=x", "", 400, "INVALID_QUERY prefix"},
+			{"good", "POST", "/v1/audit", "", 405, "METHOD_NOT_ALLOWED"},
+			{"good", "GET", "/v1/audit/1", "", 404, "NOT_FOUND"},
+			{"good", "GET", "/v1/audit?account=acme", "", 400, "INVALID_QUERY account"},
+
 			{"good", "POST", "/v1/streams", `{"name":"events","content_type":"application/json","public":true,"region":"eu","expires_at":"` + later + `"}`, 201, ""},
 			{"good", "POST", "/v1/streams", `{"name":"events","content_type":"Application/JSON","public":true,"expires_at":"2098-12-31T23:00:00-01:00"}`, 409, "STREAM_ALREADY_EXISTS_CONFLICT"},
 			{"good", "POST", "/v1/streams", `{"name":"events","content_type":"text/plain","public":true,"expires_at":"` + later + `"}`, 409, "STREAM_ALREADY_EXISTS_CONFLICT content_type"},
@@ -344,6 +360,23 @@ func operatorsCalls(t *testing.T) {
 			{"", "DELETE", "/v1/accounts/zeta", "", 404, "ACCOUNT_NOT_FOUND"},
 			{"", "POST", "/v1/accounts", `{"id":"zeta"}`, 409, "ACCOUNT_ALREADY_EXISTS_CONFLICT"},
 			{"", "GET", "/v1/openapi.yaml", "", 200, ""},
+
+			{"", "GET", "/v1/audit?limit=2&action=stream.create&since=2000-01-01T00:00:00Z&until=2099-01-01T00:00:00z&actor=key_1&target=events", "", 200, ""},
+			{"", "HEAD", "/v1/audit", "", 200, ""},
+			{"", "GET", "/v1/audit?since=yesterday", "", 400, "INVALID_QUERY since"},
+			{"", "GET", "/v1/audit?until=2027-06-01", "", 400, "INVALID_QUERY until"},
+			{"", "GET", "/v1/audit?action=stream.eat", "", 400, "INVALID_QUERY action"},
+			{"", "GET", "/v1/audit?actor=", "", 400, "INVALID_QUERY actor"},
+			{"", "GET", "/v1/audit?target=%00", "", 400, "INVALID_QUERY target"},
+			{"", "GET", "/v1/audit?target=%ff", "", 400, "INVALID_QUERY target"},
+			{"", "GET", "/v1/audit?cursor=YXVkaXQ6eA", "", 400, "INVALID_QUERY cursor"},
+			{"", "GET", "/v1/audit?cursor=YXVkaXQ6LTE", "", 400, "INVALID_QUERY cursor"},
+			{"", "GET", "/v1/audit?limit=201", "", 400, "INVALID_QUERY limit"},
+			{"", "GET", "/v1/audit?prefix=x", "", 400, "INVALID_QUERY prefix"},
+			{"", "POST", "/v1/audit", "", 405, "METHOD_NOT_ALLOWED"},
+			{"", "GET", "/v1/audit/1", "", 404, "NOT_FOUND"},
+			{"", "GET", "/v1/audit?account=acme", "", 200, ""},
+			{"", "GET", "/v1/audit?account=x", "", 400, "INVALID_QUERY account"},
 			{"", "GET", "/v1/streams", "", 404, "NOT_FOUND"},
 			{"", "GET", "/v1/account", "", 404, "NOT_FOUND"},
 			{"", "PUT", "/v1/accounts/zeta", "", 405, "METHOD_NOT_ALLOWED"},
@@ -383,6 +416,7 @@ func calls(operator bool) []row {
 		list = append(list, row{"", "GET", "/v1/account", "", 200, ""})
 	}
 	return append(list,
+		row{"", "GET", "/v1/audit", "", 200, ""},
 		row{"", "GET", p + "/streams", "", 200, ""},
 		row{"", "POST", p + "/streams", `{"name":"fresh","content_type":"text/plain"}`, 201, ""},
 		row{"", "GET", p + "/streams/orders", "", 200, ""},
@@ -408,8 +442,9 @@ func everything(t *testing.T) {
 		})
 		g.keys["good"], g.keys["busy"] = g.key, g.newAccount("is-busy")
 		gone, broken := g.options, g.options
-		gone.Streams, gone.Keys, gone.Accounts = brokenStore{err: store.ErrUnavailable}, brokenStore{err: store.ErrUnavailable}, brokenStore{err: store.ErrUnavailable}
 		ours := errors.New("a fault of ours")
+		gone.Audit, broken.Audit = brokenStore{err: store.ErrUnavailable}, brokenStore{err: ours}
+		gone.Streams, gone.Keys, gone.Accounts = brokenStore{err: store.ErrUnavailable}, brokenStore{err: store.ErrUnavailable}, brokenStore{err: store.ErrUnavailable}
 		broken.Streams, broken.Keys, broken.Accounts = brokenStore{err: ours}, brokenStore{err: ours}, brokenStore{err: ours}
 		for _, operator := range []bool{false, true} {
 			build := map[bool]func(Options) *API{false: NewOwner, true: NewOperator}[operator]

@@ -50,12 +50,13 @@ func (s *Store) Streams(ctx context.Context, account tenant.AccountID, p Page) (
 // CreateStream notes that a stream is wanted, as Creating. st.ID is given by the caller;
 // st.BusyUntil is for the first request to a node. The error wraps ErrTaken, where the one
 // of that name is on its way out too, ErrNotFound (the account) or ErrUnavailable.
-func (s *Store) CreateStream(ctx context.Context, st Stream) error {
-	return s.change(ctx, "create a stream", callTime, func(ctx context.Context, c *change) error {
+func (s *Store) CreateStream(ctx context.Context, by Author, st Stream) error {
+	return s.change(ctx, "create a stream", callTime, by, func(ctx context.Context, c *change) error {
 		if _, err := account(ctx, c.tx, st.Account); err != nil {
 			return err
 		}
 		st.State, st.Declared = Creating, false
+		c.record(StreamCreate, st.Account, string(st.Name), made(st.facts()))
 		return c.insertStream(ctx, st)
 	})
 }
@@ -90,9 +91,9 @@ func (c *change) tellStream(st Stream) {
 
 // SetPublic makes a stream public or private. The error wraps ErrNotFound, ErrGone,
 // ErrDeclared or ErrUnavailable.
-func (s *Store) SetPublic(ctx context.Context, account tenant.AccountID, name tenant.StreamName, public bool) (Stream, error) {
+func (s *Store) SetPublic(ctx context.Context, by Author, account tenant.AccountID, name tenant.StreamName, public bool) (Stream, error) {
 	var st Stream
-	err := s.change(ctx, "change a stream", callTime, func(ctx context.Context, c *change) (err error) {
+	err := s.change(ctx, "change a stream", callTime, by, func(ctx context.Context, c *change) (err error) {
 		if st, err = stream(ctx, c.tx, account, name); err != nil {
 			return err
 		}
@@ -104,7 +105,9 @@ func (s *Store) SetPublic(ctx context.Context, account tenant.AccountID, name te
 		case st.Public == public:
 			return nil
 		}
+		before := st
 		st.Public = public
+		c.record(StreamUpdate, account, string(name), became(before.facts(), st.facts()))
 		c.tellStream(st)
 		return run(ctx, c.tx, `UPDATE streams SET public = $2 WHERE id = $1`, st.ID, public)
 	})
@@ -114,7 +117,7 @@ func (s *Store) SetPublic(ctx context.Context, account tenant.AccountID, name te
 // MarkCreated says that Ursula has a stream: from Creating to Live. The error wraps
 // ErrNotFound, where it is not Creating any more too, or ErrUnavailable.
 func (s *Store) MarkCreated(ctx context.Context, id, incarnation string) error {
-	return s.change(ctx, "mark a stream as created", callTime, func(ctx context.Context, c *change) error {
+	return s.change(ctx, "mark a stream as created", callTime, BySystem(), func(ctx context.Context, c *change) error {
 		st, err := streamOf(ctx, c.tx, id)
 		if err != nil {
 			return err
@@ -130,9 +133,9 @@ func (s *Store) MarkCreated(ctx context.Context, id, incarnation string) error {
 
 // DeleteStream notes that a stream is not wanted any more: Deleting. Repeating it is no
 // error. The error wraps ErrNotFound, ErrDeclared or ErrUnavailable.
-func (s *Store) DeleteStream(ctx context.Context, account tenant.AccountID, name tenant.StreamName) (Stream, error) {
+func (s *Store) DeleteStream(ctx context.Context, by Author, account tenant.AccountID, name tenant.StreamName) (Stream, error) {
 	var st Stream
-	err := s.change(ctx, "delete a stream", callTime, func(ctx context.Context, c *change) (err error) {
+	err := s.change(ctx, "delete a stream", callTime, by, func(ctx context.Context, c *change) (err error) {
 		if st, err = stream(ctx, c.tx, account, name); err != nil {
 			return err
 		}
@@ -143,6 +146,7 @@ func (s *Store) DeleteStream(ctx context.Context, account tenant.AccountID, name
 			return nil
 		}
 		st.State = Deleting
+		c.record(StreamDelete, account, string(name), lost(st.facts()))
 		c.tellStream(st)
 		return run(ctx, c.tx, `UPDATE streams SET state = 'deleting' WHERE id = $1`, st.ID)
 	})
@@ -166,18 +170,23 @@ func (s *Store) Busy(ctx context.Context, id string, until time.Time) error {
 	return failed("keep a stream", err)
 }
 
-// RemoveStream frees a stream's name, once no node has the stream: of one that is Creating
-// or Deleting. Where the operator's file has come to state it meanwhile, a new one stands
+// RemoveStream frees a stream's name, once no node has the stream: of one that is Creating,
+// which is a wish undone, or Deleting, of which there is a record already. Where the operator's file has come to state it meanwhile, a new one stands
 // in its place, which Ursula has yet to be given. The error wraps ErrNotFound, where the
 // stream is Live too, or ErrUnavailable.
 func (s *Store) RemoveStream(ctx context.Context, id string) error {
-	return s.change(ctx, "remove a stream", callTime, func(ctx context.Context, c *change) error {
+	return s.change(ctx, "remove a stream", callTime, BySystem(), func(ctx context.Context, c *change) error {
 		st, err := streamOf(ctx, c.tx, id)
 		if err != nil {
 			return err
 		}
-		if st.State == Live {
+		switch {
+		case st.State == Live:
 			return ErrNotFound
+		case st.State == Creating && !st.Declared:
+			c.record(StreamUndo, st.Account, string(st.Name), lost(st.facts()))
+		default:
+			c.nothingNew()
 		}
 		c.tellStream(st)
 		if err := run(ctx, c.tx, `DELETE FROM streams WHERE id = $1`, id); err != nil || !st.Declared {
@@ -231,12 +240,13 @@ func (s *Store) expire(ctx context.Context, now time.Time, limit int) error {
 	if err != nil || len(due) == 0 {
 		return failed("expired streams", err)
 	}
-	return s.change(ctx, "expire streams", callTime, func(ctx context.Context, c *change) error {
+	return s.change(ctx, "expire streams", callTime, BySystem(), func(ctx context.Context, c *change) error {
 		due, err := list(ctx, c.tx, scanStream, `SELECT `+streamColumns+` `+expired, micros(now), limit)
 		if err != nil {
 			return err
 		}
 		for _, st := range due {
+			c.record(StreamExpire, st.Account, string(st.Name), lost(st.facts()))
 			c.tellStream(st)
 			if err := run(ctx, c.tx, `UPDATE streams SET state = 'deleting' WHERE id = $1`, st.ID); err != nil {
 				return err

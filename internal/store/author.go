@@ -1,0 +1,54 @@
+package store
+
+import (
+	"errors"
+	"net/netip"
+
+	"sluice/internal/tenant"
+)
+
+// ErrNobody says that a change has no author. Nothing was changed: it is a fault of ours.
+var ErrNobody = errors.New("a change without an author")
+
+// ActorKind is what made a change.
+type ActorKind string
+
+// The kinds of actors.
+const (
+	ActorKey      ActorKind = "key"      // an API key of an account
+	ActorOperator ActorKind = "operator" // a call of the admin listener
+	ActorSystem   ActorKind = "system"   // the program by itself
+	ActorFile     ActorKind = "file"     // what the operator's file states, at a start or a reload
+)
+
+// Actor is who made a change, as its record has it.
+type Actor struct {
+	Kind    ActorKind
+	KeyID   string           // of ActorKey alone
+	Account tenant.AccountID // whose key it is
+}
+
+// Author is who makes a change, and from where. The zero value is nobody, whose changes
+// are refused with ErrNobody.
+type Author struct {
+	actor     Actor
+	client    netip.Addr
+	requestID string
+}
+
+// ByKey is an API key of an account. client is who asks as the gateway understood it, the
+// zero value where that is not known; requestID is short and holds no secret.
+func ByKey(account tenant.AccountID, keyID string, client netip.Addr, requestID string) Author {
+	return Author{Actor{ActorKey, keyID, account}, client, requestID}
+}
+
+// ByOperator is a call of the admin listener. client and requestID are as in ByKey.
+func ByOperator(client netip.Addr, requestID string) Author {
+	return Author{Actor{Kind: ActorOperator}, client, requestID}
+}
+
+// BySystem is the program itself: nobody asked.
+func BySystem() Author { return Author{actor: Actor{Kind: ActorSystem}} }
+
+// byFile is what the operator's file states.
+func byFile() Author { return Author{actor: Actor{Kind: ActorFile}} }
