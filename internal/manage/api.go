@@ -24,6 +24,7 @@ type Options struct {
 	Streams  StreamStore
 	Keys     KeyStore
 	Accounts AccountStore
+	Usage    UsageStore
 	// Reconciler takes the first steps of a stream at once.
 	Reconciler *Reconciler
 	Log        *zap.Logger
@@ -102,6 +103,7 @@ type call struct {
 	r       *http.Request
 	query   query
 	account tenant.AccountID // whose things it is about
+	who     *auth.Principal  // who asks, of an owner's call; nil = not known
 	id      string           // the name or id in the path; "" = there is none
 }
 
@@ -116,7 +118,7 @@ type handler func(c *call) (reply, error)
 
 // ServeHTTP answers a request; refusals too.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if err := a.Serve(w, r); err != nil { //nolint:contextcheck // the context is the request's
+	if _, err := a.Serve(w, r); err != nil { //nolint:contextcheck // the context is the request's
 		ref := refusal.From(err)
 		if ref.Status() >= http.StatusInternalServerError {
 			a.o.Log.Warn("management API", zap.String("request_id", w.Header().Get(requestIDHeader)), zap.Error(err))
@@ -127,22 +129,25 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // Serve answers a request, or returns the *refusal.Refusal to answer it with, having
 // written no more than headers. The refusal wraps the error of package auth where a
-// credential is not good.
-func (a *API) Serve(w http.ResponseWriter, r *http.Request) error {
+// credential is not good. The principal is who asked, also where it was refused; nil where
+// that is nobody that is known.
+func (a *API) Serve(w http.ResponseWriter, r *http.Request) (*auth.Principal, error) {
 	a.identify(w, r)
-	rep, err := a.answer(w, r)
+	c := &call{w: w, r: r}
+	rep, err := a.answer(c)
 	if err != nil {
-		return asRefusal(err)
+		return c.who, asRefusal(err)
 	}
-	return rep.write(w, r)
+	return c.who, rep.write(w, r)
 }
 
-func (a *API) answer(w http.ResponseWriter, r *http.Request) (reply, error) {
+func (a *API) answer(c *call) (reply, error) {
+	r := c.r
 	target, err := a.route(r)
 	if err != nil {
 		return reply{}, err
 	}
-	c := &call{w: w, r: r, id: target.id}
+	c.id = target.id
 	if !target.open {
 		if err := a.admit(c, target); err != nil {
 			return reply{}, err

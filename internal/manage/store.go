@@ -75,3 +75,11 @@ type AccountStore interface {
 	// store.ErrNotFound, store.ErrDeclared.
 	DeleteAccount(ctx context.Context, id tenant.AccountID) error
 }
+
+// UsageStore keeps what was used. Errors are as in StreamStore.
+type UsageStore interface {
+	Usage(ctx context.Context, account tenant.AccountID, q store.UsageQuery) ([]store.UsageHour, error)
+	// UsageBatches lists the batches of all replicas behind a position, in the order in which
+	// they were written, at most so many, and no more once they have so many bytes.
+	UsageBatches(ctx context.Context, after int64, most, bytes int) ([]store.UsageBatch, error)
+}
