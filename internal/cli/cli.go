@@ -38,9 +38,13 @@ func usagef(format string, args ...any) error { return UsageError{Err: fmt.Error
 // Commands are the groups of commands of this package. A caller may add commands of
 // its own to a group.
 func Commands(env Environment) []*cobra.Command {
-	groups := []*cobra.Command{newAccount(env), newAPIKey(env), newStream(env), newToken(env)}
+	groups := []*cobra.Command{newAccount(env), newAPIKey(env), newStream(env), newToken(env), newUsage(env)}
 	for _, g := range groups {
-		for _, c := range g.Commands() {
+		all := g.Commands()
+		if g.Annotations[runsItself] != "" {
+			all = append(all, g)
+		}
+		for _, c := range all {
 			run := c.RunE
 			c.RunE = func(cmd *cobra.Command, args []string) error {
 				muteNetHTTP()
@@ -51,6 +55,9 @@ func Commands(env Environment) []*cobra.Command {
 	}
 	return groups
 }
+
+// runsItself marks a group that is a command as well.
+const runsItself = "runs itself"
 
 // muteNetHTTP keeps net/http from writing to standard error, for as long as the process
 // lives: what a server sends unasked it prints there, raw. It has no switch for that but
