@@ -136,6 +136,7 @@ func followTail(t *testing.T, e *edge) *followedTail {
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	f := &followedTail{asked: time.Now(), cancel: cancel, read: make(chan string, 1)}
+	//nolint:bodyclose // the goroutine below closes it
 	res := e.open(ctx, t, http1(), e.Key, http.MethodGet, e.path("json")+"?offset=now&live=sse", nil)
 	if res.StatusCode != http.StatusOK {
 		t.Fatalf("tail: %d", res.StatusCode)

@@ -42,7 +42,7 @@ func TestUsageIsAddedOnce(t *testing.T) {
 		equal(t, "hours", got, []UsageHour{{hour, usage.Append, times(one, 6)}, {hour, usage.LiveRead, times(one, 3)}})
 		batches, err := r.UsageBatches(t.Context(), 0, 10, 1<<20)
 		must(t, err)
-		var names []string
+		names := make([]string, 0, len(batches))
 		last := int64(0)
 		for _, b := range batches {
 			var read usage.Batch

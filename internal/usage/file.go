@@ -105,7 +105,7 @@ func (w *File) follow() error {
 
 func (w *File) open() error {
 	// Not to wait for who reads a pipe; it is refused below.
-	f, err := os.OpenFile(w.path, os.O_RDWR|os.O_CREATE|os.O_APPEND|syscall.O_NONBLOCK, fileMode) //nolint:gosec // the operator's path, for those who bill
+	f, err := os.OpenFile(w.path, os.O_RDWR|os.O_CREATE|os.O_APPEND|syscall.O_NONBLOCK, fileMode)
 	if err != nil {
 		return err
 	}

@@ -236,7 +236,7 @@ func (h *history) key(class Class) Key {
 }
 
 func (h *history) request(r *living) {
-	k := h.key(Class(1 + h.random.IntN(4)))
+	k := h.key([]Class{Append, Read, LiveRead, Management}[h.random.IntN(4)])
 	at := place{k.Account, k.Class, HourOf(h.now)}
 	if h.random.IntN(6) == 0 {
 		r.meter.Refused(k, h.now)
@@ -298,7 +298,7 @@ func (h *history) use(r *living, tail *livingTail, end bool) {
 	tail.Sent(sent)
 	tail.Beat(beats)
 	d := Counts{ResponseBytes: int64(sent), HeartbeatBytes: int64(beats)}
-	if tail.use.Start == tail.told && !tail.request {
+	if tail.use.Start.Equal(tail.told) && !tail.request {
 		d.Requests = 1
 	}
 	r.reads.add(ReadCounts{d.Requests, d.ResponseBytes})
