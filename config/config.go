@@ -57,6 +57,9 @@ type Config struct {
 	// Pages of other origins.
 	CORS CORS `yaml:"cors"`
 
+	// What accounts use, to be billed.
+	Usage Usage `yaml:"usage"`
+
 	// The public server itself.
 	Server Server `yaml:"server"`
 
@@ -223,6 +226,32 @@ type Tails struct {
 	// clients pass over: it keeps middleboxes from cutting the read, and finds clients
 	// that are gone. Below the shortest idle limit on the way. 0 sends none.
 	Heartbeat time.Duration `yaml:"heartbeat" default:"15s" eg:"15s" min:"0s" max:"1h"`
+}
+
+// Usage is the section for metering. Use is metered where there is a store, or an export.
+type Usage struct {
+	// A file that batches of usage are written to, one line of JSON each, to be billed
+	// from (docs/usage.md); absent: none. It is this replica's own, and made where it is
+	// missing. What rotates it may rename it at any time.
+	Export string `yaml:"export" eg:"/var/lib/sluice/usage.jsonl" format:"label" restart:"true"`
+
+	// How often what was counted is written, and at each hour's end. A process that is
+	// killed loses so much at the most.
+	Flush time.Duration `yaml:"flush" default:"30s" eg:"30s" min:"1s" max:"10m" restart:"true"`
+
+	// The unit of appends: one that is larger counts as several chunks, and each as one at
+	// least.
+	ChunkBytes Bytes `yaml:"chunk_bytes" default:"64KiB" eg:"64KiB" min:"1" max:"32MiB" restart:"true"`
+
+	// Of how many streams the reads are counted apart in a batch, in the order in which
+	// they are read first; the rest is one sum. 0: of none.
+	StreamReads int `yaml:"stream_reads" default:"0" eg:"1000" min:"0" max:"10000" restart:"true"`
+
+	// How long the store keeps batches, which have to be billed from within it.
+	KeepBatches time.Duration `yaml:"keep_batches" default:"840h" eg:"840h" min:"24h" max:"87600h" restart:"true"`
+
+	// How long the store keeps the sums of each hour, which owners see.
+	KeepHours time.Duration `yaml:"keep_hours" default:"9600h" eg:"9600h" min:"24h" max:"87600h" restart:"true"`
 }
 
 // CORS is the section for pages of other origins (design §9).

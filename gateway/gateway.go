@@ -51,6 +51,8 @@ type Options struct {
 	ExchangesPerSecond int
 	// Management is the API under /v1; nil: there is none.
 	Management Management
+	// Meter counts what requests use; nil: nobody does.
+	Meter Meter
 	// Failures counts bad credentials by client address: FailedPerMinute are
 	// answered 401, from then on one a second (or their 60th part, if more). 0
 	// counts none.

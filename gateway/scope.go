@@ -37,7 +37,8 @@ type Scope struct {
 	bodyDone bool      // nothing is left to drain: read whole, broken or none
 	bodyLeft bool      // a refused body was given up before its end
 	bytesIn  int64
-	beats    int64 // bytes of heartbeats, which are no data
+	handed   bool // to the nodes, who may have it
+	metered  bool // the meter follows the answer
 
 	answer  recorder
 	refused refusal.Code // "" = a node answered

@@ -26,20 +26,20 @@ func layers() map[string]rule {
 		"cmd/sluice": {imports: []string{
 			"config", "gateway", "gateway/upstream", "auth", "ratelimit", "cache",
 			"internal/tenant", "internal/refusal", "internal/secret", "internal/store/...", "internal/manage",
-			"internal/console", "internal/telemetry", "internal/ursulatest/...", "internal/cli",
+			"internal/console", "internal/telemetry", "internal/usage", "internal/ursulatest/...", "internal/cli",
 		}, tests: []string{"bench/...", "internal/redistest", "internal/realpart", "internal/bubble", "internal/syncbuf", "internal/postgrestest"}},
 
 		// The two that speak HTTP refusals. gateway never learns where accounts are kept.
 		"gateway": {imports: []string{
 			"gateway/upstream", "auth", "ratelimit", "cache",
-			"internal/tenant", "internal/refusal", "internal/telemetry", "internal/secret",
+			"internal/tenant", "internal/refusal", "internal/telemetry", "internal/secret", "internal/usage",
 		}, tests: []string{"internal/ursulatest/...", "internal/store/...", "internal/bubble", "internal/syncbuf"}},
 		"internal/manage": {imports: []string{
-			"auth", "internal/store", "internal/tenant", "internal/refusal", "internal/secret", "internal/telemetry",
+			"auth", "internal/store", "internal/tenant", "internal/refusal", "internal/secret", "internal/telemetry", "internal/usage",
 		}, tests: []string{"internal/ursulatest/...", "internal/store/...", "internal/bubble", "internal/syncbuf", "internal/postgrestest", "internal/realpart"}},
 
 		"auth":               {imports: []string{"internal/tenant", "internal/secret"}, tests: []string{"internal/store/...", "internal/bubble"}},
-		"internal/store/...": {imports: []string{"internal/tenant", "internal/secret", "internal/store/..."}, tests: []string{"internal/postgrestest", "internal/realpart", "internal/bubble"}},
+		"internal/store/...": {imports: []string{"internal/tenant", "internal/secret", "internal/usage", "internal/store/..."}, tests: []string{"internal/postgrestest", "internal/realpart", "internal/bubble"}},
 
 		// cmd translates the file into each package's Options; nobody else sees it.
 		"config": {imports: []string{"internal/secret"}},
@@ -62,6 +62,7 @@ func layers() map[string]rule {
 		"internal/console":        {},
 		"internal/tenant":         {imports: []string{"internal/secret"}},
 		"internal/telemetry":      {imports: []string{"internal/secret"}, tests: []string{"internal/bubble"}},
+		"internal/usage":          {tests: []string{"internal/bubble"}},
 		"internal/realpart":       {},
 		"internal/bubble":         {},
 		"internal/syncbuf":        {},

@@ -189,6 +189,14 @@ type brokenStore struct {
 	err error
 }
 
+func (s brokenStore) Usage(context.Context, tenant.AccountID, store.UsageQuery) ([]store.UsageHour, error) {
+	return nil, s.err
+}
+
+func (s brokenStore) UsageBatches(context.Context, int64, int, int) ([]store.UsageBatch, error) {
+	return nil, s.err
+}
+
 func (s brokenStore) CreateStream(context.Context, store.Author, store.Stream) error { return s.err }
 
 func (s brokenStore) Stream(context.Context, tenant.AccountID, tenant.StreamName) (store.Stream, error) {

@@ -73,7 +73,7 @@ func (g *rig) parts() (ReconcilerOptions, Options) {
 	log := zap.NewNop()
 	directory := storeDirectory{g.store}
 	return ReconcilerOptions{Store: g.store, Nodes: g.nodes, Log: log, Random: rand.Reader, Holder: "one"}, Options{
-		Streams: g.store, Keys: g.store, Accounts: g.store, Audit: g.store, Log: log, Random: rand.Reader,
+		Streams: g.store, Keys: g.store, Accounts: g.store, Audit: g.store, Usage: g.store, Log: log, Random: rand.Reader,
 		Origin: testOrigin, Region: "eu", DefaultLimits: tenant.DefaultLimits(),
 		Authenticator: auth.New(auth.Options{Directory: directory, Now: time.Now}), Directory: directory,
 	}

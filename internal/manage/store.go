@@ -86,3 +86,11 @@ type AuditStore interface {
 	// returns how many.
 	ForgetAudit(ctx context.Context, before time.Time, limit int) (int, error)
 }
+
+// UsageStore keeps what was used. Errors are as in StreamStore.
+type UsageStore interface {
+	Usage(ctx context.Context, account tenant.AccountID, q store.UsageQuery) ([]store.UsageHour, error)
+	// UsageBatches lists the batches of all replicas behind a position, in the order in which
+	// they were written, at most so many, and no more once they have so many bytes.
+	UsageBatches(ctx context.Context, after int64, most, bytes int) ([]store.UsageBatch, error)
+}
