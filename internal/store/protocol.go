@@ -1,0 +1,236 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+)
+
+// What clients do to a stream at its own URL, by PUT and DELETE. A request is an attempt,
+// which is begun before any byte of it goes out and ended by its answer; one without an
+// answer is for whoever settles streams. The row of an attempt says that its name is in
+// play: it is there before the stream is, and goes once there surely is none.
+
+// Outcome is what the answer to an attempt says.
+type Outcome int
+
+// The outcomes. An answer that proves none of them is not one: the attempt stays unanswered.
+const (
+	// Refused: the attempt did nothing, nor will it.
+	Refused Outcome = iota
+	// Made: Ursula has the stream, as Sight says.
+	Made
+	// Gone: Ursula has no such stream.
+	Gone
+)
+
+// Sight is what a node has said of a stream.
+type Sight struct {
+	Incarnation, ContentType string
+	TTL                      time.Duration
+	ExpiresAt                time.Time
+}
+
+const (
+	// lookEvery is how often a stream with a TTL is looked at once its first is over: it
+	// may be over soon after it was seen, and is to be missed within a minute (design §10).
+	lookEvery = 45 * time.Second
+	// lookAfter is for how long after its end Ursula is given to let a stream go.
+	lookAfter = 2 * time.Second
+)
+
+// Begin begins an attempt. Where no stream has the name, want becomes one that is
+// Creating; the answer's Attempts is the attempt's number. It is at a node until
+// want.BusyUntil at the latest. remove says that it is a DELETE.
+//
+// The error wraps ErrNotFound (the account), ErrGone while the stream is Deleting, ErrTaken
+// while it is created otherwise, ErrDeclared where it is to be removed and the file states
+// it, each but the first with the stream, or ErrUnavailable.
+func (s *Store) Begin(ctx context.Context, want Stream, remove bool) (Stream, error) {
+	var st Stream
+	err := s.change(ctx, "begin a client's change of a stream", callTime, func(ctx context.Context, c *change) (err error) {
+		if _, err = account(ctx, c.tx, want.Account); err != nil {
+			return err
+		}
+		st, err = stream(ctx, c.tx, want.Account, want.Name)
+		switch {
+		case errors.Is(err, sql.ErrNoRows):
+			st = want
+			st.State, st.Protocol, st.Declared, st.Attempts, st.Unanswered = Creating, true, false, 1, 1
+			return c.insertStream(ctx, st)
+		case err != nil:
+			return err
+		case st.State == Deleting:
+			return ErrGone
+		case st.State == Creating && !st.Protocol:
+			return ErrTaken
+		case remove && st.Declared:
+			return ErrDeclared
+		}
+		busy, err := c.s.onSharedClock(ctx, c.tx, want.BusyUntil)
+		if err != nil {
+			return err
+		}
+		st.Attempts++
+		st.Unanswered++
+		st.Doomed = ""
+		if remove {
+			st.Doomed = st.Incarnation
+		}
+		return run(ctx, c.tx, `UPDATE streams SET attempts = $2, unanswered = $3, doomed = $4,
+			busy_until = CASE WHEN busy_until > $5 THEN busy_until ELSE $5 END WHERE id = $1`,
+			st.ID, st.Attempts, st.Unanswered, st.Doomed, micros(busy))
+	})
+	return st, err
+}
+
+// End ends an attempt by its answer. Where others were begun meanwhile, nobody knows which
+// of them came last: whoever settles streams looks. The error wraps ErrNotFound where there
+// is no such stream any more, or ErrUnavailable.
+func (s *Store) End(ctx context.Context, id string, attempt int64, what Outcome, seen Sight) error {
+	return s.change(ctx, "end a client's change of a stream", callTime, func(ctx context.Context, c *change) error {
+		st, err := streamOf(ctx, c.tx, id)
+		if err != nil {
+			return err
+		}
+		alone := st.Attempts == attempt
+		if err := c.answered(ctx, &st, attempt); err != nil {
+			return err
+		}
+		switch {
+		case what == Made && st.State == Deleting:
+			return nil // it is for whoever deletes it
+		case what == Made && (alone || st.Incarnation == "" || st.Incarnation == seen.Incarnation):
+			if err := c.sighted(ctx, st, seen); err != nil || alone {
+				return err
+			}
+			return c.lookNow(ctx, id)
+		case what == Gone && alone && st.Unanswered == 0 && !(st.Declared && st.State == Live),
+			// No other has ever been begun, and this one did nothing.
+			what == Refused && st.State == Creating && st.Attempts == 1:
+			return c.removeStream(ctx, st)
+		case what == Refused:
+			return nil
+		default:
+			return c.lookNow(ctx, id)
+		}
+	})
+}
+
+func (c *change) lookNow(ctx context.Context, id string) error {
+	return run(ctx, c.tx, `UPDATE streams SET look_at = $2 WHERE id = $1`, id, micros(c.now))
+}
+
+// answered takes an attempt off those that may take effect, unless that is settled.
+func (c *change) answered(ctx context.Context, st *Stream, attempt int64) error {
+	updated, err := list(ctx, c.tx, scanStream, `UPDATE streams SET unanswered = unanswered - 1,
+		doomed = CASE WHEN attempts = $2 THEN '' ELSE doomed END,
+		busy_until = CASE WHEN unanswered > 1 THEN busy_until ELSE 0 END
+		WHERE id = $1 AND settled < $2 AND unanswered > 0 RETURNING `+streamColumns, st.ID, attempt)
+	if len(updated) > 0 {
+		*st = updated[0]
+	}
+	return err
+}
+
+// Saw notes what a node said of a stream when it was asked: nil that there is none, which
+// removes it, but for one that the file states. st is as it was before that; where a client
+// has begun an attempt since, nothing is noted. settled says that no attempt begun before
+// can take effect any more. The error wraps ErrNotFound, where st is not as it was too, or
+// ErrUnavailable.
+func (s *Store) Saw(ctx context.Context, st Stream, seen *Sight, settled bool) error {
+	return s.change(ctx, "note what a node has of a stream", callTime, func(ctx context.Context, c *change) error {
+		now, err := streamOf(ctx, c.tx, st.ID)
+		if err != nil {
+			return err
+		}
+		if now.changed(st) {
+			return ErrNotFound
+		}
+		if settled {
+			err := run(ctx, c.tx, `UPDATE streams SET unanswered = 0, settled = attempts, busy_until = 0, doomed = '' WHERE id = $1`, st.ID)
+			if err != nil {
+				return err
+			}
+		}
+		switch {
+		case seen != nil:
+			return c.sighted(ctx, now, *seen)
+		case now.Declared && now.State == Live:
+			return run(ctx, c.tx, `UPDATE streams SET look_at = 0 WHERE id = $1`, st.ID)
+		default:
+			return c.removeStream(ctx, now)
+		}
+	})
+}
+
+// Condemn makes a stream Deleting whose deletion by a client has no answer. st is as in
+// Saw, and so is the error.
+func (s *Store) Condemn(ctx context.Context, st Stream) error {
+	return s.change(ctx, "delete a stream for a client", callTime, func(ctx context.Context, c *change) error {
+		now, err := streamOf(ctx, c.tx, st.ID)
+		if err != nil {
+			return err
+		}
+		if now.changed(st) || now.Declared {
+			return ErrNotFound
+		}
+		c.tellStream(now)
+		return run(ctx, c.tx, `UPDATE streams SET state = 'deleting' WHERE id = $1`, st.ID)
+	})
+}
+
+// changed reports whether something happened to a stream since it was as before.
+func (st Stream) changed(before Stream) bool {
+	return st.Attempts != before.Attempts || st.Unanswered != before.Unanswered || st.State != before.State || st.Incarnation != before.Incarnation
+}
+
+// sighted makes a stream what a node has said it is. Under another incarnation it is
+// another stream, made by a client, and so it is private.
+func (c *change) sighted(ctx context.Context, st Stream, seen Sight) error {
+	anew := st.Incarnation != seen.Incarnation
+	switch {
+	case st.Declared:
+		return run(ctx, c.tx, `UPDATE streams SET state = 'active', protocol = FALSE, incarnation = $2, look_at = 0 WHERE id = $1`, st.ID, seen.Incarnation)
+	case anew && st.Incarnation != "":
+		st.Protocol, st.CreatedAt = true, c.now
+		if st.Public {
+			st.Public = false
+			c.tellStream(st)
+		}
+	case !st.Protocol:
+		return run(ctx, c.tx, `UPDATE streams SET look_at = 0 WHERE id = $1`, st.ID)
+	}
+	look := time.Time{}
+	switch {
+	case !seen.ExpiresAt.IsZero():
+		look = later(seen.ExpiresAt, c.now).Add(lookAfter)
+	case seen.TTL > 0 && anew:
+		look = c.now.Add(seen.TTL + lookAfter)
+	case seen.TTL > 0:
+		look = c.now.Add(min(lookEvery, seen.TTL+lookAfter))
+	}
+	return run(ctx, c.tx, `UPDATE streams SET state = 'active', protocol = $2, incarnation = $3, content_type = $4, public = $5,
+		created_at = $6, expires_at = $7, ttl = $8, look_at = $9 WHERE id = $1`,
+		st.ID, st.Protocol, seen.Incarnation, seen.ContentType, st.Public,
+		micros(st.CreatedAt), micros(seen.ExpiresAt), int64(seen.TTL/time.Second), micros(look))
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// Looks are up to limit streams that Ursula may have let go, those that are due longest
+// first. The error wraps ErrUnavailable.
+func (s *Store) Looks(ctx context.Context, limit int) ([]Stream, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	all, err := list(ctx, s.read, scanStream, `SELECT `+streamColumns+` FROM streams
+		WHERE look_at <> 0 AND look_at <= $1 AND state = 'active' AND unanswered = 0 AND busy_until <= $1 ORDER BY look_at, id LIMIT $2`,
+		micros(s.now()), limit)
+	return all, failed("streams to look at", err)
+}
