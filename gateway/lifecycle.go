@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
+	"strings"
 	"time"
 
 	"sluice/gateway/upstream"
@@ -29,8 +30,8 @@ type StreamChange struct {
 	Stream  tenant.StreamName
 	// Remove says that it is a DELETE.
 	Remove bool
-	// ContentType is the request's; "" where it has none.
-	ContentType string
+	// ContentType and Incarnation are the request's headers; "" where it has none.
+	ContentType, Incarnation string
 	// Deadline is when the gateway gives it up.
 	Deadline time.Time
 
@@ -42,7 +43,8 @@ type StreamChange struct {
 // Attempt is a change that is written down. At most one of its ends is called, before the
 // client is answered; none is where it is not known what a node made of it.
 type Attempt interface {
-	// Incarnation is what a DELETE is for; "" = whatever has the name.
+	// Incarnation is what a DELETE that names none itself is to be for: a node that has
+	// another under the name does nothing, and says which; "" = send none.
 	Incarnation() string
 	// End is given a node's answer: its head, and the code of its error, if it has one.
 	End(ctx context.Context, status int, header http.Header, code string)
@@ -89,7 +91,7 @@ func (c *chain) change(next handler) handler {
 		var err error
 		s.attempt, err = c.Lifecycle.Begin(r.Context(), StreamChange{
 			Account: s.Route.Account, Stream: s.Route.Stream, Remove: s.Route.Operation == Delete,
-			ContentType: r.Header.Get("Content-Type"), Deadline: deadline,
+			ContentType: r.Header.Get("Content-Type"), Incarnation: strings.Join(r.Header[incarnationHeader], ","), Deadline: deadline,
 			KeyID: s.Principal.KeyID, Client: s.Client, RequestID: s.ID,
 		})
 		if err != nil {

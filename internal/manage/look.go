@@ -24,7 +24,7 @@ func (r *Reconciler) look(ctx context.Context, s *store.Stream) error {
 		return r.absent(ctx, s)
 	case head.status != http.StatusOK || head.incarnation() == "":
 		return fmt.Errorf("%w: %w", errLater, unexpected(http.MethodHead, head))
-	case s.Doomed != "" && s.Doomed == head.incarnation():
+	case s.Doomed == store.Whatever, s.Doomed == head.incarnation():
 		return r.condemn(ctx, s)
 	}
 	seen := sightOf(head.header)
@@ -78,8 +78,8 @@ const maxTTL = 100 * 365 * 24 * time.Hour
 // sightOf reads what a node says of a stream.
 func sightOf(h http.Header) store.Sight {
 	seen := store.Sight{Incarnation: h.Get(incarnationHeader), ContentType: h.Get("Content-Type")}
-	if n, err := strconv.ParseInt(h.Get("Stream-TTL"), 10, 64); err == nil && n > 0 && n <= int64(maxTTL/time.Second) {
-		seen.TTL = time.Duration(n) * time.Second
+	if n, err := strconv.ParseInt(h.Get("Stream-TTL"), 10, 64); err == nil && n >= 0 && n <= int64(maxTTL/time.Second) {
+		seen.TTL = time.Duration(max(n, 1)) * time.Second // one of 0 is over at once
 	}
 	if t, err := time.Parse(time.RFC3339, h.Get("Stream-Expires-At")); err == nil {
 		seen.ExpiresAt = t.UTC().Truncate(time.Microsecond)

@@ -50,8 +50,8 @@ type StreamChange struct {
 	Stream  tenant.StreamName
 	// Remove says that it is a DELETE.
 	Remove bool
-	// ContentType is the request's; "" where it has none.
-	ContentType string
+	// ContentType and Incarnation are the request's headers; "" where it has none.
+	ContentType, Incarnation string
 	// Deadline is when its sender gives it up.
 	Deadline time.Time
 
@@ -79,7 +79,13 @@ func (p *Protocol) Begin(ctx context.Context, c StreamChange) (*Attempt, error) 
 		ID:     id, Region: p.o.Region, CreatedAt: p.o.Now().UTC().Truncate(time.Microsecond),
 		BusyUntil: c.Deadline.Add(p.o.Reconciler.o.Late),
 	}
-	row, err := p.o.Streams.Begin(ctx, want, c.Remove)
+	switch {
+	case c.Remove && c.Incarnation != "":
+		want.Doomed = c.Incarnation
+	case c.Remove:
+		want.Doomed = store.Whatever
+	}
+	row, err := p.o.Streams.Begin(ctx, want)
 	if err != nil {
 		return nil, p.refuse(row, c.Remove, err)
 	}
@@ -116,13 +122,21 @@ func (p *Protocol) refuse(row store.Stream, remove bool, err error) error {
 	}
 }
 
-// Incarnation is what a DELETE is for, so that one that is late deletes nothing that was
-// made since; "" = not known.
+// noIncarnation is a token that Ursula never issues: they begin at 2^52.
+const noIncarnation = "1"
+
+// Incarnation is what a DELETE is to be for, so that one that is late deletes nothing that
+// was made since; "" for a PUT. Where it is not known, it is one that no stream has: the
+// node then says which it is, and has done nothing.
 func (t *Attempt) Incarnation() string {
-	if !t.remove {
+	switch {
+	case !t.remove:
 		return ""
+	case t.row.Incarnation == "":
+		return noIncarnation
+	default:
+		return t.row.Incarnation
 	}
-	return t.row.Incarnation
 }
 
 // End ends the attempt with a node's answer: its head, and the code of its error. What it
@@ -168,8 +182,8 @@ func (t *Attempt) again(ctx context.Context, seen store.Sight) error {
 	}
 	want := t.row
 	want.ID, want.Public, want.ExpiresAt, want.TTL, want.Incarnation = id, false, time.Time{}, 0, ""
-	want.BusyUntil = t.p.o.Now().Add(t.p.o.Reconciler.o.Late)
-	row, err := t.p.o.Streams.Begin(ctx, want, false)
+	want.Doomed, want.BusyUntil = "", t.p.o.Now().Add(t.p.o.Reconciler.o.Late)
+	row, err := t.p.o.Streams.Begin(ctx, want)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		t.log().Debug("a stream was made for an account that is deleted", zap.Error(t.p.o.Reconciler.deleteUnowned(ctx, &want)))

@@ -39,9 +39,9 @@ type StreamStore interface {
 	// Creating, Deleting, declared without an incarnation, or have an unanswered attempt.
 	Unsettled(ctx context.Context, limit int) ([]store.Stream, error)
 	// Begin begins a client's own attempt at a stream, and makes the row of its name where
-	// there is none. The error comes with the row: store.ErrGone, store.ErrTaken,
+	// there is none; want.Doomed is what a DELETE is for. The error comes with the row: store.ErrGone, store.ErrTaken,
 	// store.ErrDeclared; store.ErrNotFound without the account.
-	Begin(ctx context.Context, want store.Stream, remove bool) (store.Stream, error)
+	Begin(ctx context.Context, want store.Stream) (store.Stream, error)
 	// End ends an attempt by its answer; store.ErrNotFound says that the row is gone.
 	End(ctx context.Context, id string, attempt int64, what store.Outcome, seen store.Sight) error
 	// Saw notes what a node has of a stream, nil for nothing; store.ErrNotFound where the row

@@ -45,13 +45,17 @@ func (a *API) streamJSON(s store.Stream) streamJSON {
 	if region == "" {
 		region = a.o.Region // of a declared one
 	}
+	state := s.State
+	if s.Doomed != "" && (s.Doomed == store.Whatever || s.Doomed == s.Incarnation) {
+		state = store.Deleting // by a client, whose request has no answer yet
+	}
 	var ttl *int64
 	if s.TTL > 0 {
 		ttl = new(int64(s.TTL / time.Second))
 	}
 	return streamJSON{
 		Name: s.Name, URL: a.o.Origin + tenant.StreamPath(s.Account, s.Name), ContentType: s.ContentType, Region: region,
-		Public: s.Public, State: s.State, Incarnation: orNull(s.Incarnation), Declared: s.Declared,
+		Public: s.Public, State: state, Incarnation: orNull(s.Incarnation), Declared: s.Declared,
 		CreatedAt: timeText(s.CreatedAt), ExpiresAt: timeText(s.ExpiresAt), TTL: ttl,
 	}
 }

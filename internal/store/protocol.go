@@ -42,12 +42,12 @@ const (
 
 // Begin begins an attempt. Where no stream has the name, want becomes one that is
 // Creating; the answer's Attempts is the attempt's number. It is at a node until
-// want.BusyUntil at the latest. remove says that it is a DELETE.
+// want.BusyUntil at the latest. want.Doomed is what a DELETE is for, and empty for a PUT.
 //
 // The error wraps ErrNotFound (the account), ErrGone while the stream is Deleting, ErrTaken
 // while it is created otherwise, ErrDeclared where it is to be removed and the file states
 // it, each but the first with the stream, or ErrUnavailable.
-func (s *Store) Begin(ctx context.Context, want Stream, remove bool) (Stream, error) {
+func (s *Store) Begin(ctx context.Context, want Stream) (Stream, error) {
 	var st Stream
 	err := s.change(ctx, "begin a client's change of a stream", callTime, func(ctx context.Context, c *change) (err error) {
 		if _, err = account(ctx, c.tx, want.Account); err != nil {
@@ -65,7 +65,7 @@ func (s *Store) Begin(ctx context.Context, want Stream, remove bool) (Stream, er
 			return ErrGone
 		case st.State == Creating && !st.Protocol:
 			return ErrTaken
-		case remove && st.Declared:
+		case want.Doomed != "" && st.Declared:
 			return ErrDeclared
 		}
 		busy, err := c.s.onSharedClock(ctx, c.tx, want.BusyUntil)
@@ -74,9 +74,9 @@ func (s *Store) Begin(ctx context.Context, want Stream, remove bool) (Stream, er
 		}
 		st.Attempts++
 		st.Unanswered++
-		st.Doomed = ""
-		if remove {
-			st.Doomed = st.Incarnation
+		st.Doomed = want.Doomed
+		if st.Doomed == Whatever && st.Incarnation != "" {
+			st.Doomed = st.Incarnation // and not what is made after it
 		}
 		return run(ctx, c.tx, `UPDATE streams SET attempts = $2, unanswered = $3, doomed = $4,
 			busy_until = CASE WHEN busy_until > $5 THEN busy_until ELSE $5 END WHERE id = $1`,
@@ -98,28 +98,63 @@ func (s *Store) End(ctx context.Context, id string, attempt int64, what Outcome,
 		if err := c.answered(ctx, &st, attempt); err != nil {
 			return err
 		}
-		switch {
-		case what == Made && st.State == Deleting:
-			return nil // it is for whoever deletes it
-		case what == Made && (alone || st.Incarnation == "" || st.Incarnation == seen.Incarnation):
-			if err := c.sighted(ctx, st, seen); err != nil || alone {
-				return err
-			}
-			return c.lookNow(ctx, id)
-		case what == Gone && alone && st.Unanswered == 0 && !(st.Declared && st.State == Live),
-			// No other has ever been begun, and this one did nothing.
-			what == Refused && st.State == Creating && st.Attempts == 1:
-			return c.removeStream(ctx, st)
-		case what == Refused:
-			return nil
-		default:
-			return c.lookNow(ctx, id)
+		switch what {
+		case Made:
+			return c.made(ctx, st, seen, alone)
+		case Gone:
+			return c.gone(ctx, st, alone)
+		case Refused:
+			return c.refused(ctx, st)
 		}
+		return nil
 	})
 }
 
-func (c *change) lookNow(ctx context.Context, id string) error {
-	return run(ctx, c.tx, `UPDATE streams SET look_at = $2 WHERE id = $1`, id, micros(c.now))
+// made is an attempt that Ursula has answered with a stream. alone says that no other was
+// begun since.
+func (c *change) made(ctx context.Context, st Stream, seen Sight, alone bool) error {
+	if st.State == Deleting {
+		return nil // it is for whoever deletes it
+	}
+	if alone || st.Incarnation == "" || st.Incarnation == seen.Incarnation {
+		if err := c.sighted(ctx, st, seen); err != nil || alone {
+			return err
+		}
+	}
+	if st.Doomed == Whatever {
+		st.Doomed = "" // that was meant for what nobody answers for, and this is
+	}
+	return c.lookNow(ctx, st, st.Doomed)
+}
+
+// gone is an attempt that leaves no stream. While others have no answer they may still make
+// one, which nobody wants: the client that deleted it has been told that it is gone.
+func (c *change) gone(ctx context.Context, st Stream, alone bool) error {
+	switch {
+	case !alone || st.Declared && st.State == Live:
+		return c.lookNow(ctx, st, st.Doomed)
+	case st.Unanswered > 0:
+		return c.lookNow(ctx, st, Whatever)
+	default:
+		return c.removeStream(ctx, st)
+	}
+}
+
+// refused is an attempt that did nothing.
+func (c *change) refused(ctx context.Context, st Stream) error {
+	switch {
+	case st.State == Creating && st.Attempts == 1: // no other was ever begun
+		return c.removeStream(ctx, st)
+	case st.Doomed == Whatever:
+		return c.lookNow(ctx, st, Whatever)
+	default:
+		return nil
+	}
+}
+
+// lookNow has whoever settles streams look at one, once all its attempts are over.
+func (c *change) lookNow(ctx context.Context, st Stream, doomed string) error {
+	return run(ctx, c.tx, `UPDATE streams SET look_at = $2, doomed = $3 WHERE id = $1`, st.ID, micros(c.now), doomed)
 }
 
 // answered takes an attempt off those that may take effect, unless that is settled.

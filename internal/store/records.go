@@ -110,13 +110,17 @@ type Stream struct {
 	// Attempts counts the requests that clients made for it at its own URL, and Unanswered
 	// those of them that may still take effect, or have done so unknown to us.
 	Attempts, Unanswered int64
-	// Doomed is the incarnation that such a request was to delete, and which it may have.
+	// Doomed is what such a request was to delete, and may have: an incarnation, or Whatever
+	// comes up under the name.
 	Doomed string
 	// BusyUntil is the time until which a request of whoever works on the stream may
 	// still reach a node: before that nobody else may say what became of it. It is given
 	// by the clock of the caller, and read by that of the store.
 	BusyUntil time.Time
 }
+
+// Whatever is all incarnations of a Doomed stream.
+const Whatever = "*"
 
 // Page is a part of a list, in the order of ids or names.
 type Page struct {

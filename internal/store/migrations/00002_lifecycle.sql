@@ -8,7 +8,7 @@ ALTER TABLE streams ADD COLUMN protocol BOOLEAN NOT NULL DEFAULT FALSE;
 ALTER TABLE streams ADD COLUMN attempts BIGINT NOT NULL DEFAULT 0;
 ALTER TABLE streams ADD COLUMN unanswered BIGINT NOT NULL DEFAULT 0;
 ALTER TABLE streams ADD COLUMN settled BIGINT NOT NULL DEFAULT 0;
--- The incarnation that an unanswered DELETE is for.
+-- The incarnation that an unanswered DELETE is for, or '*': whatever comes up.
 ALTER TABLE streams ADD COLUMN doomed TEXT NOT NULL DEFAULT '';
 -- Seconds without use after which Ursula lets it go, and when to look whether it has; 0 = never.
 ALTER TABLE streams ADD COLUMN ttl BIGINT NOT NULL DEFAULT 0;
