@@ -388,6 +388,35 @@ func TestFrozenNodeWithAClientsCreate(t *testing.T) {
 	}
 }
 
+// A node was frozen with a client's PUT in its hands, the client's repeat made the stream,
+// and it was deleted just after a look had found it: the frozen one made it again.
+func TestFrozenNodeBesideAnother(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		looked := make(chan struct{}, 100)
+		g := newRig(t, func(r *ReconcilerOptions, _ *Options) {
+			nodes := r.Nodes
+			r.Nodes = nodesFunc(func(req *http.Request) (*http.Response, error) {
+				res, err := nodes.Do(req)
+				looked <- struct{}{}
+				return res, err
+			})
+		})
+		g.answering(nodeCase{err: errors.New("cut")}.answer)
+		g.client(http.MethodPut, "events", "text/plain", "")
+		g.clientNodes = g.nodes
+		g.client(http.MethodPut, "events", "text/plain", "")
+		<-looked
+		time.Sleep(time.Second)
+		g.own(http.MethodDelete, "/v1/streams/events", "")
+		time.Sleep(time.Second)
+		closeAnswer(g.nodes.Do(mustRequest(t, http.MethodPut, "events")))
+		time.Sleep(settled)
+		if g.agree("events") {
+			t.Error("what was deleted is there")
+		}
+	})
+}
+
 // A PUT that is refused while another is under way undoes nothing of it.
 func TestRefusedBesideAnother(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
