@@ -141,7 +141,7 @@ func TestAnswersAreWrittenDown(t *testing.T) {
 	} {
 		t.Run(tc.method+" "+tc.status, func(t *testing.T) {
 			l := &ledger{}
-			rg, u := newUpRig(t, func(c *upConn, r *upRequest) {
+			rg, u := newUpRig(t, func(c *upConn, _ *upRequest) {
 				if told := l.take(); !slices.Equal(told, []string{"begin"}) {
 					t.Errorf("when the node got it: %q", told)
 				}

@@ -82,7 +82,7 @@ func newConformance(t *testing.T) conformance {
 	clients := realclients.Find(t)
 	c := conformance{node: clients.Node, dir: clients.Dir(t)}
 	for _, name := range []string{"suite.test.js", "vitest.config.js"} {
-		text, err := os.ReadFile(filepath.Join(conformanceFolder, name)) //nolint:gosec // the repository's own file
+		text, err := os.ReadFile(filepath.Join(conformanceFolder, name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,11 +102,11 @@ func (c conformance) run(t *testing.T, base, matching string) map[string]bool {
 	}
 	report := filepath.Join(c.dir, "report.json")
 	_ = os.Remove(report)
-	cmd := exec.CommandContext(t.Context(), c.node, args...) //nolint:gosec // the test's own script
+	cmd := exec.CommandContext(t.Context(), c.node, args...)
 	cmd.Dir = c.dir
 	cmd.Env = append(os.Environ(), "CONFORMANCE_URL="+base)
-	out, err := cmd.CombinedOutput()     // it fails where a case does
-	text, readErr := os.ReadFile(report) //nolint:gosec // written by the command
+	out, err := cmd.CombinedOutput() // it fails where a case does
+	text, readErr := os.ReadFile(report)
 	if readErr != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -220,7 +220,7 @@ func (c conformance) expected(t *testing.T) map[string]bool {
 // readLines are the lines of a file that are neither empty nor a comment.
 func readLines(t *testing.T, path string) []string {
 	t.Helper()
-	text, err := os.ReadFile(path) //nolint:gosec // the repository's own file
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}

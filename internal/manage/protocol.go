@@ -16,9 +16,13 @@ import (
 	"sluice/internal/tenant"
 )
 
-// endWait bounds how long a client waits for what its answer says to be written down. What
-// is not is found out by the Reconciler.
-const endWait = 2 * time.Second
+// How long a client waits for the store: at the beginning, before it is told that the store
+// is out of reach, and for what its answer says to be written down. What is not is found out
+// by the Reconciler.
+const (
+	beginWait = 5 * time.Second
+	endWait   = 2 * time.Second
+)
 
 // ProtocolOptions are the parts of a Protocol; all are needed but where it is said.
 type ProtocolOptions struct {
@@ -85,6 +89,8 @@ func (p *Protocol) Begin(ctx context.Context, c StreamChange) (*Attempt, error) 
 	case c.Remove:
 		want.Doomed = store.Whatever
 	}
+	ctx, cancel := context.WithTimeout(ctx, beginWait)
+	defer cancel()
 	row, err := p.o.Streams.Begin(ctx, want)
 	if err != nil {
 		return nil, p.refuse(row, c.Remove, err)

@@ -128,7 +128,7 @@ func clientFaultAt(t *testing.T, script []deed, i *injector) {
 		// The name is nobody's for ever, in either way.
 		again.act([]deed{deleting(), putting("application/octet-stream", "x"), deleting()}, &injector{})
 		again.play([]wish{create("application/x-ndjson")}, &injector{})
-		time.Sleep(settled)
+		time.Sleep(time.Minute)
 		if !g.agree("events") || g.row("events").ContentType != "application/x-ndjson" {
 			t.Errorf("the name cannot be used again: %v", g.row("events"))
 		}

@@ -29,7 +29,7 @@ func (g *rig) client(method, name, contentType, body string, header ...string) a
 		Streams: g.options.Streams, Reconciler: g.options.Reconciler, Log: zap.NewNop(), Random: rand.Reader, Region: "eu",
 	})
 	h := http.Header{}
-	for i := 0; i < len(header); i += 2 {
+	for i := 0; i+1 < len(header); i += 2 {
 		h.Set(header[i], header[i+1])
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(g.tb.Context()), clientTime)

@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
-	"slices"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
@@ -27,6 +24,10 @@ func (g *rig) answering(f func(*http.Request) (*http.Response, error)) {
 		return nodes.Do(req)
 	})
 }
+
+// seldom has the reconciler look every five seconds: what these tests spend their time on is
+// its looks.
+func seldom(r *ReconcilerOptions, _ *Options) { r.Poll = 5 * time.Second }
 
 // nodeCase is an answer of a node to a client's PUT or DELETE, or an error in its place.
 type nodeCase struct {
@@ -67,7 +68,7 @@ func TestAnswersToClientsCreates(t *testing.T) {
 	} {
 		t.Run(c.String(), func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				g := newRig(t)
+				g := newRig(t, seldom)
 				g.answering(c.answer)
 				g.client(http.MethodPut, "events", "text/plain", "one")
 				g.isState("events", c.row)
@@ -100,7 +101,7 @@ func TestAnswersToClientsDeletes(t *testing.T) {
 	} {
 		t.Run(c.String(), func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				g := newRig(t)
+				g := newRig(t, seldom)
 				g.client(http.MethodPut, "events", "text/plain", "one")
 				g.isState("events", active)
 				if c.row == none {
@@ -126,7 +127,7 @@ func TestAnswersToClientsDeletes(t *testing.T) {
 // nothing, and is not finished behind the client's back where it had no answer.
 func TestClientsOwnPrecondition(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		g := newRig(t)
+		g := newRig(t, seldom)
 		g.client(http.MethodPut, "events", "text/plain", "one")
 		const other = "4503599627370497"
 		if got := g.client(http.MethodDelete, "events", "", "", incarnationHeader, other); got.status != http.StatusPreconditionFailed {
@@ -310,313 +311,4 @@ func TestClientsAndDeclaredStreams(t *testing.T) {
 			t.Errorf("%+v", g.row("stated"))
 		}
 	})
-}
-
-// A DELETE of a stream whose making nobody has written down yet came late, and took the
-// stream that the client had made since. It is for the one that the node told, or for none.
-func TestLateDeleteOfWhatIsNotKnown(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		g := newRig(t)
-		g.answering(func(req *http.Request) (*http.Response, error) { // made, and nobody told
-			closeAnswer(g.nodes.Do(req))
-			return nil, errors.New("cut")
-		})
-		g.client(http.MethodPut, "events", "text/plain", "one")
-		var late []*http.Request
-		g.answering(func(req *http.Request) (*http.Response, error) {
-			late = append(late, req.Clone(context.WithoutCancel(req.Context())))
-			return nil, errors.New("cut")
-		})
-		g.client(http.MethodDelete, "events", "", "")
-		g.answering(func(*http.Request) (*http.Response, error) { return nil, nil })
-		if got := g.client(http.MethodDelete, "events", "", ""); got.status != http.StatusNoContent {
-			t.Errorf("%d %s", got.status, got.body)
-		}
-		if got := g.client(http.MethodPut, "events", "text/plain", "two"); got.status != http.StatusCreated {
-			t.Errorf("%d %s", got.status, got.body)
-		}
-		for _, req := range late {
-			closeAnswer(g.nodes.Do(req))
-		}
-		time.Sleep(settled)
-		if !g.agree("events") || g.content("events") != "two" {
-			t.Errorf("it holds %q", g.content("events"))
-		}
-	})
-}
-
-// A node that was frozen with a client's PUT in its hands makes the stream when it wakes,
-// after a look that found nothing. The second look finds it, and it gets its row; what was
-// deleted meanwhile is deleted again.
-func TestFrozenNodeWithAClientsCreate(t *testing.T) {
-	for _, deleted := range []bool{false, true} {
-		t.Run(fmt.Sprintf("deleted=%t", deleted), func(t *testing.T) {
-			bubble.Test(t, func(t *testing.T) {
-				var looks int
-				var held *http.Request
-				var g *rig
-				g = newRig(t, func(r *ReconcilerOptions, _ *Options) {
-					g := &g
-					nodes := r.Nodes
-					r.Nodes = nodesFunc(func(req *http.Request) (*http.Response, error) {
-						res, err := nodes.Do(req)
-						if req.Method == http.MethodHead && held != nil {
-							if looks++; looks == 1 {
-								closeAnswer((*g).nodes.Do(held))
-							}
-						}
-						return res, err
-					})
-				})
-				g.answering(func(req *http.Request) (*http.Response, error) {
-					held = mustRequest(t, http.MethodPut, "events")
-					return nil, errors.New("cut")
-				})
-				g.client(http.MethodPut, "events", "text/plain", "")
-				if deleted {
-					g.clientNodes = g.nodes
-					if got := g.client(http.MethodDelete, "events", "", ""); got.status != http.StatusNotFound {
-						t.Errorf("%d %s", got.status, got.body)
-					}
-				}
-				time.Sleep(settled)
-				if exists := g.agree("events"); exists == deleted || looks < 2 {
-					t.Errorf("exists: %t after %d looks", exists, looks)
-				}
-			})
-		})
-	}
-}
-
-// A node was frozen with a client's PUT in its hands, the client's repeat made the stream,
-// and it was deleted just after a look had found it: the frozen one made it again.
-func TestFrozenNodeBesideAnother(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		looked := make(chan struct{}, 100)
-		g := newRig(t, func(r *ReconcilerOptions, _ *Options) {
-			nodes := r.Nodes
-			r.Nodes = nodesFunc(func(req *http.Request) (*http.Response, error) {
-				res, err := nodes.Do(req)
-				looked <- struct{}{}
-				return res, err
-			})
-		})
-		g.answering(nodeCase{err: errors.New("cut")}.answer)
-		g.client(http.MethodPut, "events", "text/plain", "")
-		g.clientNodes = g.nodes
-		g.client(http.MethodPut, "events", "text/plain", "")
-		<-looked
-		time.Sleep(time.Second)
-		g.own(http.MethodDelete, "/v1/streams/events", "")
-		time.Sleep(time.Second)
-		closeAnswer(g.nodes.Do(mustRequest(t, http.MethodPut, "events")))
-		time.Sleep(settled)
-		if g.agree("events") {
-			t.Error("what was deleted is there")
-		}
-	})
-}
-
-// A PUT that is refused while another is under way undoes nothing of it.
-func TestRefusedBesideAnother(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		g := newRig(t)
-		g.answering(func(*http.Request) (*http.Response, error) {
-			g.clientNodes = nodesFunc(nodeCase{status: 400, code: "INVALID_HEADER"}.answer)
-			g.client(http.MethodPut, "events", "text/plain", "x")
-			g.isState("events", store.Creating)
-			return nil, nil
-		})
-		if got := g.client(http.MethodPut, "events", "text/plain", "one"); got.status != http.StatusCreated {
-			t.Errorf("%d %s", got.status, got.body)
-		}
-		if !g.agree("events") {
-			t.Error("no row")
-		}
-	})
-}
-
-// The store fails when a stream is made: the client is told what the node said, and the
-// stream gets its row later.
-func TestStoreFailsAfterTheNode(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		g := newRig(t)
-		g.answering(func(*http.Request) (*http.Response, error) {
-			g.options.Streams = faultyStore{g.store, &injector{at: 1, what: lost}}
-			return nil, nil
-		})
-		p := g.options.Streams
-		failing := &injector{at: 2, what: lost}
-		g.options.Streams = faultyStore{p, failing}
-		if got := g.client(http.MethodPut, "events", "text/plain", "one", "Stream-TTL", "3600"); got.status != http.StatusCreated {
-			t.Errorf("%d %s", got.status, got.body)
-		}
-		if !slices.Equal(failing.seen(), []string{"Begin", "End"}) {
-			t.Errorf("steps %v", failing.seen())
-		}
-		g.options.Streams = p
-		g.isState("events", store.Creating)
-		time.Sleep(settled)
-		g.isState("events", store.Live)
-		if !g.agree("events") || g.listed("events").at("ttl_seconds") != 3600.0 {
-			t.Errorf("%s", g.listed("events").body)
-		}
-	})
-}
-
-// What Ursula lets expire leaves the list within a minute, by an end or by not being used;
-// nobody asks it all the time, and what lives on stays.
-func TestClientsStreamsExpire(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		heads := 0
-		g := newRig(t, func(r *ReconcilerOptions, _ *Options) {
-			nodes := r.Nodes
-			r.Nodes = nodesFunc(func(req *http.Request) (*http.Response, error) {
-				mu.Lock()
-				heads++
-				mu.Unlock()
-				return nodes.Do(req)
-			})
-		})
-		end := time.Now().Add(10 * time.Minute).UTC().Truncate(time.Second)
-		g.client(http.MethodPut, "ends", "text/plain", "", "Stream-Expires-At", end.Format(time.RFC3339))
-		g.client(http.MethodPut, "idle", "text/plain", "", "Stream-TTL", "600")
-		g.client(http.MethodPut, "used", "text/plain", "", "Stream-TTL", "600")
-		g.client(http.MethodPut, "over", "text/plain", "", "Stream-TTL", "0")
-		if got := g.listed("ends").text("expires_at"); got != end.Format(time.RFC3339) {
-			t.Errorf("expires_at %q, want %v", got, end)
-		}
-		if got := g.listed("idle"); got.at("ttl_seconds") != 600.0 || got.at("expires_at") != nil {
-			t.Errorf("%s", got.body)
-		}
-		for range 4 { // in the 40th minute it was used in the last ten
-			time.Sleep(5 * time.Minute)
-			g.content("used")
-			time.Sleep(4 * time.Minute)
-		}
-		for name, want := range map[string]store.StreamState{"ends": "", "idle": "", "used": store.Live, "over": ""} {
-			g.isState(name, want)
-			g.agree(name)
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		if heads > 60 { // "used" once in 45 s for 26 minutes, and the others a few times
-			t.Errorf("%d looks", heads)
-		}
-	})
-}
-
-// An expired stream is not in the list for longer than a minute.
-func TestClientsStreamIsMissedWithinAMinute(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		g := newRig(t)
-		g.client(http.MethodPut, "idle", "text/plain", "", "Stream-TTL", "100")
-		time.Sleep(90 * time.Second)
-		g.content("idle") // its last use
-		time.Sleep(100 * time.Second)
-		if g.inUrsula("idle") != "" {
-			t.Fatal("Ursula has it still")
-		}
-		time.Sleep(time.Minute)
-		g.isState("idle", "")
-		// Its name is free, also before anybody looked.
-		for range 3 {
-			if got := g.client(http.MethodPut, "idle", "text/plain", "", "Stream-TTL", "5"); got.status != http.StatusCreated {
-				t.Errorf("%d %s", got.status, got.body)
-			}
-			time.Sleep(5100 * time.Millisecond)
-		}
-	})
-}
-
-// Many streams with a TTL are looked at a few at a time.
-func TestLooksHaveAPace(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		var at []time.Time
-		g := newRig(t, func(r *ReconcilerOptions, _ *Options) {
-			nodes := r.Nodes
-			r.Nodes = nodesFunc(func(req *http.Request) (*http.Response, error) {
-				mu.Lock()
-				at = append(at, time.Now())
-				mu.Unlock()
-				return nodes.Do(req)
-			})
-		})
-		const streams = 5 * lookLimit
-		for i := range streams {
-			g.client(http.MethodPut, fmt.Sprintf("s%d", i), "text/plain", "", "Stream-TTL", "60")
-		}
-		time.Sleep(5 * time.Minute)
-		mu.Lock()
-		defer mu.Unlock()
-		if len(at) != streams {
-			t.Errorf("%d looks at %d streams", len(at), streams)
-		}
-		for i := range len(at) - lookLimit {
-			if took := at[i+lookLimit].Sub(at[i]); took < time.Second {
-				t.Fatalf("%d looks within %v", lookLimit+1, took)
-			}
-		}
-	})
-}
-
-// Clients and the API at one name at once, over two replicas, with nodes that lose, delay and
-// do not answer: whoever wins, the two systems agree when it is quiet, and the name can be
-// used.
-func TestClientsAndTheAPIRace(t *testing.T) {
-	seeds := uint64(4)
-	if soak() {
-		seeds = 200
-	}
-	for seed := range seeds {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { bubble.Test(t, func(t *testing.T) { raceClients(t, seed) }) })
-	}
-}
-
-func raceClients(t *testing.T, seed uint64) {
-	const workers, rounds = 6, 40
-	g := newRig(t)
-	g.options.Reconciler.Close()                                                 // it has only made the account
-	nodes := &moodyNodes{Nodes: g.nodes, random: rand.New(rand.NewPCG(seed, 3))} //nolint:gosec // to be repeated by its seed
-	g.nodes = nodes
-	replicas := []*rig{g.process("one", &injector{}), g.process("two", &injector{})}
-	for _, r := range replicas {
-		t.Cleanup(r.options.Reconciler.Close)
-	}
-	var mu sync.Mutex
-	seen := map[int]int{}
-	var group sync.WaitGroup
-	for w := range workers {
-		r, random := replicas[w%2], rand.New(rand.NewPCG(seed, uint64(w))) //nolint:gosec // the same
-		group.Go(func() {
-			for range rounds {
-				var got answered
-				switch n := random.IntN(40); {
-				case n < 20:
-					got = r.client(http.MethodPut, "events", "text/plain", "one")
-				case n < 38 || seed%2 == 0: // without the API, which keeps a name for a while
-					got = r.client(http.MethodDelete, "events", "", "")
-				case n < 39:
-					got = r.own(http.MethodPost, "/v1/streams", `{"name":"events","content_type":"application/json"}`)
-				default:
-					got = r.own(http.MethodDelete, "/v1/streams/events", "")
-				}
-				mu.Lock()
-				seen[got.status]++
-				mu.Unlock()
-				time.Sleep(time.Duration(random.IntN(5000)) * time.Millisecond)
-			}
-		})
-	}
-	group.Wait()
-	if seed%2 == 0 && (seen[201] < 5 || seen[204] < 5 || seen[0] < 5) {
-		t.Errorf("answers %v: nothing raced", seen)
-	}
-	nodes.well.Store(true)
-	time.Sleep(settled)
-	g.agree("events")
-	replicas[0].act([]deed{deleting(), putting("text/plain", "two")}, &injector{})
-	g.agree("events")
 }
