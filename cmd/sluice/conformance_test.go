@@ -133,7 +133,7 @@ func (c conformance) run(t *testing.T, base, matching string) map[string]bool {
 }
 
 // rewrite makes the place where the suite's streams are from an account's at a server.
-func (c conformance) rewrite(t *testing.T, server, account, key string) (base string) {
+func (c conformance) rewrite(t *testing.T, server, account, key string) string {
 	t.Helper()
 	to, err := url.Parse(server)
 	if err != nil {
@@ -143,7 +143,9 @@ func (c conformance) rewrite(t *testing.T, server, account, key string) (base st
 	ours := "/" + account + "/s."
 	transport := &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 64, DialContext: (&net.Dialer{}).DialContext}
 	t.Cleanup(transport.CloseIdleConnections)
-	proxy := httptest.NewServer(&httputil.ReverseProxy{
+	proxy := httptest.NewUnstartedServer(nil)
+	base := "http://" + proxy.Listener.Addr().String()
+	proxy.Config.Handler = &httputil.ReverseProxy{
 		Transport:     transport,
 		FlushInterval: -1,
 		Rewrite: func(r *httputil.ProxyRequest) {
@@ -166,9 +168,9 @@ func (c conformance) rewrite(t *testing.T, server, account, key string) (base st
 			return nil
 		},
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
-	})
+	}
+	proxy.Start()
 	t.Cleanup(proxy.Close)
-	base = proxy.URL
 	return base
 }
 
