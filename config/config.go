@@ -367,9 +367,12 @@ func over[T any](dst, own *T) {
 
 // Streams are the rules for all streams.
 type Streams struct {
-	// Who creates and deletes streams. `managed`: this gateway does, so that a
-	// client's `PUT` and `DELETE` of a stream itself are refused with 403.
-	Lifecycle string `yaml:"lifecycle" default:"managed" eg:"managed" enum:"managed"`
+	// Who creates and deletes streams. `managed`: the Management API and this file
+	// alone, so that a client's `PUT` and `DELETE` of a stream itself are refused
+	// with 403. `protocol`: clients too, at the stream's own URL and with any key
+	// that writes and reaches the name, as the Durable Streams protocol has it; that
+	// needs a `store`.
+	Lifecycle string `yaml:"lifecycle" default:"managed" eg:"managed" enum:"managed|protocol"`
 }
 
 // Log is the section for the log.

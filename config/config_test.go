@@ -150,6 +150,7 @@ func TestGoodFiles(t *testing.T) {
 
 	stored := defaults()
 	stored.Store = Store{URL: secret.New("postgres://sluice:word@10.0.0.5:5432/sluice"), StaleFor: time.Minute, KnownKeys: 5000}
+	stored.Streams.Lifecycle = Protocol
 	stored.Auth.SealingKey = secret.New("MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=")
 
 	want := map[string]*Config{"good-store.yml": stored, "good-minimal.yml": minimalFile, "good-full.yml": full, "good-bom-crlf-file.yml": odd}

@@ -36,7 +36,6 @@ func Planned() []PlannedKey {
 		{"tls.domains", noTLSKeys},
 		{"tls.email", noTLSKeys},
 		{"tls.http_listen", noTLSKeys},
-		{"streams.lifecycle=protocol", "write lifecycle: managed, or remove it. Declare streams in this file; they are created where missing"},
 	}
 }
 

@@ -65,7 +65,7 @@ func (p *passage) rewrite(r *httputil.ProxyRequest) {
 // own copy, and becomes the pool's.
 func (p *passage) RoundTrip(out *http.Request) (*http.Response, error) {
 	s := p.scope
-	res, err := p.chain.Upstream.Send(p.client, out, upstream.Meta{
+	res, err := p.send(out, upstream.Meta{
 		Path:      streamKey(s.Route),
 		Body:      s.body,
 		Read:      !s.Route.Operation.Writes(),
@@ -97,6 +97,7 @@ func (p *passage) answer(res *http.Response) error {
 		return err
 	}
 	p.scope.answered(res.StatusCode)
+	p.settle(res)
 	h := p.header
 	if p.scope.Route.Tail == SSE {
 		h = res.Header

@@ -33,6 +33,7 @@ type Scope struct {
 	Account    *tenant.Account
 
 	tail     *openTail // nil but for a live read
+	attempt  Attempt   // nil but for a PUT or DELETE of a stream that goes to a node
 	body     []byte    // whole, once readBody has passed
 	bodyDone bool      // nothing is left to drain: read whole, broken or none
 	bodyLeft bool      // a refused body was given up before its end

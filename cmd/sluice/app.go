@@ -202,11 +202,14 @@ func (a *App) apply(c *config.Config) error {
 // chainOptions are what a chain of c is built of.
 func (a *App) chainOptions(c *config.Config) gateway.Options {
 	var management gateway.Management
+	var lifecycle gateway.Lifecycle
 	if a.stored != nil {
 		management = manage.NewOwner(a.manageOptions(c))
+		lifecycle = a.lifecycle(c)
 	}
 	return gateway.Options{
 		Management:    management,
+		Lifecycle:     lifecycle,
 		Directory:     a.directory,
 		Authenticator: a.authenticator,
 		Origin:        a.started.Origin,

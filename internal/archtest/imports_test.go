@@ -27,7 +27,7 @@ func layers() map[string]rule {
 			"config", "gateway", "gateway/upstream", "auth", "ratelimit", "cache",
 			"internal/tenant", "internal/refusal", "internal/secret", "internal/store/...", "internal/manage",
 			"internal/console", "internal/telemetry", "internal/usage", "internal/ursulatest/...", "internal/cli",
-		}, tests: []string{"bench/...", "internal/redistest", "internal/realpart", "internal/bubble", "internal/syncbuf", "internal/postgrestest"}},
+		}, tests: []string{"bench/...", "internal/redistest", "internal/realpart", "internal/realclients", "internal/bubble", "internal/syncbuf", "internal/postgrestest"}},
 
 		// The two that speak HTTP refusals. gateway never learns where accounts are kept.
 		"gateway": {imports: []string{
@@ -69,6 +69,7 @@ func layers() map[string]rule {
 		"internal/ursulatest/...": {imports: []string{"internal/ursulatest/...", "internal/realpart"}},
 		"internal/redistest":      {imports: []string{"internal/realpart"}},
 		"internal/postgrestest":   {imports: []string{"internal/realpart"}},
+		"internal/realclients":    {imports: []string{"internal/realpart"}},
 
 		// Tools of the developer: no part of the binary.
 		"internal/gendoc":   {imports: []string{"config", "internal/refusal", "internal/telemetry"}},

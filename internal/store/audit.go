@@ -185,7 +185,8 @@ func (c *change) record(action Action, account tenant.AccountID, target string, 
 	c.records = append(c.records, Record{Account: account, Action: action, Target: target, Details: details})
 }
 
-// nothingNew says that what the change tells was recorded before: when it was wished for.
+// nothingNew says that what the change tells was recorded before, when it was wished for, or
+// is nothing yet that a record could be of.
 func (c *change) nothingNew() { c.known = true }
 
 // writeRecords puts down what the change recorded; the id of the last is for writeLog to

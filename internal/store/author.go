@@ -1,6 +1,7 @@
 package store
 
 import (
+	"encoding/json"
 	"errors"
 	"net/netip"
 
@@ -52,3 +53,29 @@ func BySystem() Author { return Author{actor: Actor{Kind: ActorSystem}} }
 
 // byFile is what the operator's file states.
 func byFile() Author { return Author{actor: Actor{Kind: ActorFile}} }
+
+// authorJSON is an author as a row keeps it.
+type authorJSON struct {
+	Actor     Actor      `json:"actor"`
+	Client    netip.Addr `json:"client"`
+	RequestID string     `json:"request_id"`
+}
+
+// text is what authorOf reads.
+func (a Author) text() string {
+	text, err := json.Marshal(authorJSON{a.actor, a.client, a.requestID})
+	if err != nil { // nothing of what an author is made of
+		return ""
+	}
+	return string(text)
+}
+
+// authorOf is who sent the last of the requests that clients made for a stream; the program
+// itself where there was none.
+func authorOf(st Stream) Author {
+	var kept authorJSON
+	if err := json.Unmarshal([]byte(st.AttemptBy), &kept); err != nil || kept.Actor.Kind == "" {
+		return BySystem()
+	}
+	return Author{kept.Actor, kept.Client, kept.RequestID}
+}
