@@ -45,9 +45,13 @@ func TestConformance(t *testing.T) {
 	base := suite.rewrite(t, e.URL, e.Account, e.Key)
 	want := suite.expected(t)
 	got := suite.run(t, base, "")
-	// The suite waits for some things in fixed times; what is only slow is right the second
-	// time, with nothing beside it.
-	if slow := failedBeside(got, want); len(slow) > 0 && len(slow) <= 20 {
+	// The suite waits for some things in fixed times, and makes streams of a second or two;
+	// what is only slow is right another time, with nothing beside it.
+	for range 3 {
+		slow := failedBeside(got, want)
+		if len(slow) == 0 || len(slow) > 20 {
+			break
+		}
 		t.Logf("tried again by itself: %q", slow)
 		for name, passed := range suite.run(t, base, exactly(slow)) {
 			got[name] = got[name] || passed
