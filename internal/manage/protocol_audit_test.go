@@ -118,5 +118,16 @@ func TestUnansweredChangesAreRecorded(t *testing.T) {
 				t.Errorf("%s: %q, want %q", step.method, got, want)
 			}
 		}
+		// A PUT that makes the name again shows that the DELETE before it has done its work.
+		g.client(http.MethodPut, "b", "text/plain", "")
+		lose = http.MethodDelete
+		g.client(http.MethodDelete, "b", "", "")
+		lose = ""
+		before := g.newest()
+		g.client(http.MethodPut, "b", "text/plain", "")
+		want := []string{"stream.delete b by key key_1 192.0.2.1 r1", "stream.create b by key key_1 192.0.2.1 r1"}
+		if got := g.recorded(before); !slices.Equal(got, want) {
+			t.Errorf("made again: %q, want %q", got, want)
+		}
 	})
 }

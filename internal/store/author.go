@@ -61,7 +61,7 @@ type authorJSON struct {
 	RequestID string     `json:"request_id"`
 }
 
-// text is what authorOf reads.
+// text is how a row keeps an author.
 func (a Author) text() string {
 	text, err := json.Marshal(authorJSON{a.actor, a.client, a.requestID})
 	if err != nil { // nothing of what an author is made of
@@ -70,11 +70,10 @@ func (a Author) text() string {
 	return string(text)
 }
 
-// authorOf is who sent the last of the requests that clients made for a stream; the program
-// itself where there was none.
-func authorOf(st Stream) Author {
+// authorOf reads what text wrote; the program itself where there is nothing.
+func authorOf(text string) Author {
 	var kept authorJSON
-	if err := json.Unmarshal([]byte(st.AttemptBy), &kept); err != nil || kept.Actor.Kind == "" {
+	if err := json.Unmarshal([]byte(text), &kept); err != nil || kept.Actor.Kind == "" {
 		return BySystem()
 	}
 	return Author{kept.Actor, kept.Client, kept.RequestID}

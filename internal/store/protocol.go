@@ -60,7 +60,7 @@ func (s *Store) Begin(ctx context.Context, by Author, want Stream) (Stream, erro
 		case errors.Is(err, sql.ErrNoRows):
 			st = want
 			st.State, st.Protocol, st.Declared, st.Attempts, st.Unanswered = Creating, true, false, 1, 1
-			st.AttemptBy = by.text()
+			st.attemptBy(by)
 			c.nothingNew() // until a node has answered
 			return c.insertStream(ctx, st)
 		case err != nil:
@@ -78,15 +78,25 @@ func (s *Store) Begin(ctx context.Context, by Author, want Stream) (Stream, erro
 		}
 		st.Attempts++
 		st.Unanswered++
-		st.Doomed, st.AttemptBy = want.Doomed, by.text()
+		st.Doomed = want.Doomed
+		st.attemptBy(by)
 		if st.Doomed == Whatever && st.Incarnation != "" {
 			st.Doomed = st.Incarnation // and not what is made after it
 		}
-		return run(ctx, c.tx, `UPDATE streams SET attempts = $2, unanswered = $3, doomed = $4, attempt_by = $6,
+		return run(ctx, c.tx, `UPDATE streams SET attempts = $2, unanswered = $3, doomed = $4, made_by = $6, doomed_by = $7,
 			busy_until = CASE WHEN busy_until > $5 THEN busy_until ELSE $5 END WHERE id = $1`,
-			st.ID, st.Attempts, st.Unanswered, st.Doomed, micros(busy), st.AttemptBy)
+			st.ID, st.Attempts, st.Unanswered, st.Doomed, micros(busy), st.MadeBy, st.DoomedBy)
 	})
 	return st, err
+}
+
+// attemptBy notes who begins one.
+func (st *Stream) attemptBy(by Author) {
+	if st.Doomed != "" {
+		st.DoomedBy = by.text()
+	} else {
+		st.MadeBy = by.text()
+	}
 }
 
 // End ends an attempt by its answer. Where others were begun meanwhile, nobody knows which
@@ -141,7 +151,7 @@ func (c *change) gone(ctx context.Context, st Stream, alone, deleted bool) error
 	case st.Unanswered > 0:
 		return c.lookNow(ctx, st, Whatever)
 	case deleted || st.Incarnation != "":
-		c.record(StreamDelete, st.Account, string(st.Name), lost(st.facts()))
+		c.recordDeleted(st)
 	default:
 		c.nothingNew()
 	}
@@ -150,6 +160,11 @@ func (c *change) gone(ctx context.Context, st Stream, alone, deleted bool) error
 
 // refused is an attempt that did nothing.
 func (c *change) refused(ctx context.Context, st Stream) error {
+	if st.DoomedBy == c.by.text() {
+		if err := run(ctx, c.tx, `UPDATE streams SET doomed_by = '' WHERE id = $1`, st.ID); err != nil {
+			return err
+		}
+	}
 	switch {
 	case st.State == Creating && st.Attempts == 1: // no other was ever begun
 		c.nothingNew()
@@ -200,17 +215,14 @@ func (s *Store) Saw(ctx context.Context, st Stream, seen *Sight, settled bool) e
 		}
 		switch {
 		case seen != nil:
-			c.by = authorOf(now) // whose request made it, if it is new
+			c.by = authorOf(now.MadeBy) // if it is new
 			return c.sighted(ctx, now, *seen)
 		case now.Declared && now.State == Live:
 			return run(ctx, c.tx, `UPDATE streams SET look_at = 0 WHERE id = $1`, st.ID)
 		case now.Incarnation == "":
 			c.nothingNew()
-		case now.Doomed != "":
-			c.by = authorOf(now)
-			c.record(StreamDelete, now.Account, string(now.Name), lost(now.facts()))
 		default:
-			c.record(StreamExpire, now.Account, string(now.Name), lost(now.facts()))
+			c.recordEnd(now)
 		}
 		return c.removeStream(ctx, now)
 	})
@@ -227,11 +239,36 @@ func (s *Store) Condemn(ctx context.Context, st Stream) error {
 		if now.changed(st) || now.Declared {
 			return ErrNotFound
 		}
-		c.by = authorOf(now)
-		c.record(StreamDelete, now.Account, string(now.Name), lost(now.facts()))
+		c.by = authorOf(now.DoomedBy)
+		c.recordDeleted(now)
 		c.tellStream(now)
 		return run(ctx, c.tx, `UPDATE streams SET state = 'deleting' WHERE id = $1`, st.ID)
 	})
+}
+
+// recordDeleted records that a stream is deleted, and first that it was made where that is
+// only known by this.
+func (c *change) recordDeleted(st Stream) {
+	if st.Incarnation == "" && st.MadeBy != "" {
+		by := c.by
+		c.by = authorOf(st.MadeBy)
+		c.record(StreamCreate, st.Account, string(st.Name), made(st.facts()))
+		c.by = by
+	}
+	c.record(StreamDelete, st.Account, string(st.Name), lost(st.facts()))
+}
+
+// recordEnd records that a stream is gone: by a DELETE without an answer where there was
+// one, else Ursula has let it go.
+func (c *change) recordEnd(st Stream) {
+	by := c.by
+	c.by = authorOf(st.DoomedBy)
+	action := StreamDelete
+	if st.DoomedBy == "" {
+		action = StreamExpire
+	}
+	c.record(action, st.Account, string(st.Name), lost(st.facts()))
+	c.by = by
 }
 
 // changed reports whether something happened to a stream since it was as before.
@@ -247,6 +284,7 @@ func (c *change) sighted(ctx context.Context, st Stream, seen Sight) error {
 	case st.Declared:
 		return run(ctx, c.tx, `UPDATE streams SET state = 'active', protocol = FALSE, incarnation = $2, look_at = 0 WHERE id = $1`, st.ID, seen.Incarnation)
 	case anew && st.Incarnation != "":
+		c.recordEnd(st)
 		st.Protocol, st.CreatedAt = true, c.now
 		if st.Public {
 			st.Public = false
@@ -269,7 +307,7 @@ func (c *change) sighted(ctx context.Context, st Stream, seen Sight) error {
 		look = c.now.Add(min(lookEvery, seen.TTL+lookAfter))
 	}
 	return run(ctx, c.tx, `UPDATE streams SET state = 'active', protocol = $2, incarnation = $3, content_type = $4, public = $5,
-		created_at = $6, expires_at = $7, ttl = $8, look_at = $9 WHERE id = $1`,
+		created_at = $6, expires_at = $7, ttl = $8, look_at = $9, doomed_by = '' WHERE id = $1`,
 		st.ID, st.Protocol, seen.Incarnation, seen.ContentType, st.Public,
 		micros(st.CreatedAt), micros(seen.ExpiresAt), int64(seen.TTL/time.Second), micros(look))
 }

@@ -113,8 +113,9 @@ type Stream struct {
 	// Doomed is what such a request was to delete, and may have: an incarnation, or Whatever
 	// comes up under the name.
 	Doomed string
-	// AttemptBy is who sent the last of those requests, in the words of package store.
-	AttemptBy string
+	// MadeBy is who sent the last PUT, DoomedBy who the last DELETE that may have deleted it,
+	// as package store writes an Author.
+	MadeBy, DoomedBy string
 	// BusyUntil is the time until which a request of whoever works on the stream may
 	// still reach a node: before that nobody else may say what became of it. It is given
 	// by the clock of the caller, and read by that of the store.

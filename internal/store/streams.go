@@ -8,13 +8,13 @@ import (
 )
 
 const streamColumns = `id, account, name, content_type, public, declared, state, region, incarnation, created_at, expires_at, busy_until,
-	protocol, attempts, unanswered, doomed, ttl, attempt_by`
+	protocol, attempts, unanswered, doomed, ttl, made_by, doomed_by`
 
 func scanStream(r row) (Stream, error) {
 	var st Stream
 	var created, expires, busy, ttl int64
 	err := r.Scan(&st.ID, &st.Account, &st.Name, &st.ContentType, &st.Public, &st.Declared, &st.State, &st.Region, &st.Incarnation, &created, &expires, &busy,
-		&st.Protocol, &st.Attempts, &st.Unanswered, &st.Doomed, &ttl, &st.AttemptBy)
+		&st.Protocol, &st.Attempts, &st.Unanswered, &st.Doomed, &ttl, &st.MadeBy, &st.DoomedBy)
 	st.CreatedAt, st.ExpiresAt, st.BusyUntil, st.TTL = moment(created), moment(expires), moment(busy), time.Duration(ttl)*time.Second
 	return st, err
 }
@@ -72,9 +72,9 @@ func (c *change) insertStream(ctx context.Context, st Stream) error {
 		return err
 	}
 	c.tellStream(st)
-	return run(ctx, c.tx, `INSERT INTO streams (`+streamColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)`,
+	return run(ctx, c.tx, `INSERT INTO streams (`+streamColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)`,
 		st.ID, string(st.Account), string(st.Name), st.ContentType, st.Public, st.Declared, string(st.State), st.Region, st.Incarnation,
-		micros(st.CreatedAt), micros(st.ExpiresAt), micros(busy), st.Protocol, st.Attempts, st.Unanswered, st.Doomed, int64(st.TTL/time.Second), st.AttemptBy)
+		micros(st.CreatedAt), micros(st.ExpiresAt), micros(busy), st.Protocol, st.Attempts, st.Unanswered, st.Doomed, int64(st.TTL/time.Second), st.MadeBy, st.DoomedBy)
 }
 
 // onSharedClock is the time of the store's clock at which it is that time here.

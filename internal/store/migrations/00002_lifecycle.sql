@@ -10,8 +10,10 @@ ALTER TABLE streams ADD COLUMN unanswered BIGINT NOT NULL DEFAULT 0;
 ALTER TABLE streams ADD COLUMN settled BIGINT NOT NULL DEFAULT 0;
 -- The incarnation that an unanswered DELETE is for, or '*': whatever comes up.
 ALTER TABLE streams ADD COLUMN doomed TEXT NOT NULL DEFAULT '';
--- Who sent the last of them (JSON), for the record of what it turns out to have done.
-ALTER TABLE streams ADD COLUMN attempt_by TEXT NOT NULL DEFAULT '';
+-- Who sent the last PUT, and the last DELETE that may have deleted it (JSON), for the record
+-- of what those turn out to have done.
+ALTER TABLE streams ADD COLUMN made_by TEXT NOT NULL DEFAULT '';
+ALTER TABLE streams ADD COLUMN doomed_by TEXT NOT NULL DEFAULT '';
 -- Seconds without use after which Ursula lets it go, and when to look whether it has; 0 = never.
 ALTER TABLE streams ADD COLUMN ttl BIGINT NOT NULL DEFAULT 0;
 ALTER TABLE streams ADD COLUMN look_at BIGINT NOT NULL DEFAULT 0;
