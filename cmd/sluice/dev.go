@@ -30,11 +30,14 @@ var devTemplate string
 // devOptions are the flags of sluice dev.
 type devOptions struct {
 	listen, admin, ursula, level string
+	origins                      []string
 }
 
 // devValues fill in the template: the configuration and what is printed.
 type devValues struct {
 	Origin, Account, Key, Digest, Node, Listen, Admin, Level, StandIn, Open, Store string
+
+	Origins []string
 }
 
 // devPatience bounds the wait for the node and the streams at the start.
@@ -56,6 +59,7 @@ ends with it. For trying things out: nothing is kept.`,
 	cmd.Flags().StringVar(&o.listen, "listen", "127.0.0.1:8080", "address of the gateway; port 0 is a free one")
 	cmd.Flags().StringVar(&o.admin, "admin-listen", "127.0.0.1:0", "address of the admin listener")
 	cmd.Flags().StringVar(&o.ursula, "ursula", "", "URL of a real Ursula node to use in place of the stand-in")
+	cmd.Flags().StringSliceVar(&o.origins, "cors-origin", nil, "origin whose pages may use the gateway, such as http://127.0.0.1:3000; may be repeated")
 	cmd.Flags().StringVar(&o.level, "log-level", "warn", "debug, info (a line a request), warn or error")
 	return cmd
 }
@@ -70,7 +74,7 @@ func dev(ctx context.Context, o devOptions, env environment) error {
 	if _, err := telemetry.ParseLevel(o.level); err != nil {
 		return usageError{err}
 	}
-	v := devValues{Origin: "http://" + visit(public.Addr()), Account: "demo", Node: o.ursula, Listen: o.listen, Admin: o.admin, Level: o.level}
+	v := devValues{Origin: "http://" + visit(public.Addr()), Account: "demo", Node: o.ursula, Listen: o.listen, Admin: o.admin, Level: o.level, Origins: o.origins}
 	if o.ursula == "" {
 		v.StandIn = "yes"
 		cluster := ursulatest.New(ursulatest.Options{ClusterID: "sluice-dev"})
