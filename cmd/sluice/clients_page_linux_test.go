@@ -63,7 +63,7 @@ func (p clientsPage) asRead(t *testing.T, e *edge, way *cutter, part string) {
 	text := p.setup + "\n" + saved(part)
 	path := offline(t)
 	goEnv := func(name string) string {
-		out, err := exec.CommandContext(t.Context(), "go", "env", name).Output() //nolint:gosec // the test's own names
+		out, err := exec.CommandContext(t.Context(), "go", "env", name).Output()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -163,8 +163,9 @@ func TestClientsPageHasItsPrograms(t *testing.T) {
 	for section, want := range map[string][]string{
 		"JavaScript": {"client.mjs"}, "Python": {"client.py"}, "Go": {"client.go"}, "In a browser": {"server.mjs", "page.html"},
 	} {
-		var got []string
-		for _, p := range programs(page.sections[section]) {
+		all := programs(page.sections[section])
+		got := make([]string, 0, len(all))
+		for _, p := range all {
 			got = append(got, p.name)
 		}
 		if !slices.Equal(got, want) {

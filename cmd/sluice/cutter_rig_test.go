@@ -134,7 +134,9 @@ func (c *cutter) serve(client net.Conn) {
 		if _, err := server.Write(head); err == nil {
 			_, _ = io.Copy(server, client)
 		}
-		_ = server.(*net.TCPConn).CloseWrite() //nolint:forcetypeassert // it was dialled as one
+		if tcp, ok := server.(*net.TCPConn); ok {
+			_ = tcp.CloseWrite()
+		}
 	})
 	if limit < 0 {
 		_, _ = io.Copy(client, server)
@@ -157,7 +159,7 @@ func (c *cutter) passAndCut(client, server net.Conn, limit int, reset bool) {
 	c.mu.Lock()
 	c.cut++
 	c.mu.Unlock()
-	if reset {
-		_ = client.(*net.TCPConn).SetLinger(0) //nolint:forcetypeassert // it was accepted as one
+	if tcp, ok := client.(*net.TCPConn); ok && reset {
+		_ = tcp.SetLinger(0)
 	}
 }
