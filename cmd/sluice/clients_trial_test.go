@@ -167,7 +167,7 @@ func TestPublishedClients(t *testing.T) {
 	forEachUpstream(t, func(t *testing.T, node string) {
 		for program := range programs {
 			for i, r := range []clientRun{
-				{program, "json", false, true, nil}, {program, "json", true, false, nil}, {program, "bytes", false, false, nil}, {program, "text", false, true, nil},
+				{program, "json", false, true, nil}, {program, "json", true, false, nil}, {program, "bytes", false, true, nil},
 			} {
 				t.Run(fmt.Sprintf("%s/%s token %v", program, r.stream, r.token), func(t *testing.T) {
 					t.Parallel()
