@@ -14,12 +14,14 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"sluice/internal/realclients"
+	"sluice/internal/syncbuf"
 )
 
 // The page for browsers, as it is written, in Chromium: it and the gateway are of
 // different origins, so that it reads nothing that CORS does not let it read, and its
 // connections are cut.
 func TestClientsPageInABrowser(t *testing.T) {
+	t.Parallel()
 	section := readClientsPage(t).sections["In a browser"]
 	p, err := readPage("```sh\n```\n" + section[strings.LastIndex(section, "```text\n"):])
 	if err != nil || len(p) != 1 {
@@ -29,10 +31,10 @@ func TestClientsPageInABrowser(t *testing.T) {
 	chromium := realclients.Chromium(t)
 	forEachUpstream(t, func(t *testing.T, node string) {
 		way := newCutter(t, cutSome(6, 4))
-		server := freePort(t)
-		e := behind(t, way, node, "cors: {origins: [\"http://"+server+"\"]}\n")
-		servePage(t, server, section, "STREAM=http://"+way.address+e.path("json"), "TONBO_API_KEY="+e.Key)
-		if got := onScreen(t, chromium, "http://"+server+"/", "#out", len(strings.Split(want, "\n"))-1); got != want {
+		e := newAccount(t)
+		origin := servePage(t, section, "STREAM=http://"+way.address+e.path("json"), "TONBO_API_KEY="+e.Key)
+		e.startBehind(t, way, node, "cors: {origins: [\""+origin+"\"]}\n")
+		if got := onScreen(t, chromium, origin, "#out", len(strings.Split(want, "\n"))-1); got != want {
 			t.Errorf("the page shows\n%s\nwant\n%s\n%s", got, want, e.Log)
 		}
 		if got := way.cuts(); got < 4 {
@@ -44,15 +46,15 @@ func TestClientsPageInABrowser(t *testing.T) {
 // A page of an origin that is not listed reads nothing, and its server's token does not
 // help it.
 func TestClientsPageOfAnotherOrigin(t *testing.T) {
+	t.Parallel()
 	chromium := realclients.Chromium(t)
 	section := readClientsPage(t).sections["In a browser"]
 	way := newCutter(t, whole())
-	server := freePort(t)
-	e := behind(t, way, standIn(t), "cors: {origins: [\"http://elsewhere.example\"]}\n")
+	e := newAccount(t).startBehind(t, way, standIn(t), "cors: {origins: [\"http://elsewhere.example\"]}\n")
 	// It asks again and again, as where there is no network: a browser does not say which.
 	section = strings.Replace(section, "fetch(url, init).catch(() => undefined)", "fetch(url, init)", 1)
-	servePage(t, server, section, "STREAM=http://"+way.address+e.path("json"), "TONBO_API_KEY="+e.Key)
-	if got := onScreen(t, chromium, "http://"+server+"/", "#out", 1); got != "stopped: Failed to fetch\n" {
+	origin := servePage(t, section, "STREAM=http://"+way.address+e.path("json"), "TONBO_API_KEY="+e.Key)
+	if got := onScreen(t, chromium, origin, "#out", 1); got != "stopped: Failed to fetch\n" {
 		t.Errorf("the page shows %q", got)
 	}
 	if e.do(t, http.MethodGet, e.path("json")+"?offset=-1", nil).Text != "" {
@@ -60,31 +62,43 @@ func TestClientsPageOfAnotherOrigin(t *testing.T) {
 	}
 }
 
-// servePage runs the section's server, at an address of the test's in place of its own.
-func servePage(t *testing.T, address, section string, env ...string) {
+// servePage runs the section's server, at a port that is free in place of its own, and
+// returns its origin.
+func servePage(t *testing.T, section string, env ...string) string {
 	t.Helper()
-	dir := t.TempDir()
-	host, port, _ := strings.Cut(address, ":")
-	for _, file := range programs(section) {
-		writeFile(t, filepath.Join(dir, file.name), strings.ReplaceAll(file.text, `.listen(3000, "127.0.0.1"`, ".listen("+port+`, "`+host+`"`))
+	const own = "127.0.0.1:3000"
+	for range 10 { // somebody else may take the port first
+		address := freePort(t)
+		dir := t.TempDir()
+		_, port, _ := strings.Cut(address, ":")
+		for _, file := range programs(section) {
+			text := strings.ReplaceAll(file.text, own, address)
+			writeFile(t, filepath.Join(dir, file.name), strings.ReplaceAll(text, ".listen(3000,", ".listen("+port+","))
+		}
+		var errOut syncbuf.Buffer
+		cmd := exec.Command(realclients.Find(t).Node, "server.mjs") //nolint:noctx // it is killed
+		cmd.Dir, cmd.Env, cmd.Stderr = dir, append(os.Environ(), env...), &errOut
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		})
+		if line, err := bufio.NewReader(out).ReadString('\n'); err == nil && line == "http://"+address+"/\n" {
+			return "http://" + address
+		}
+		_ = cmd.Process.Kill()
+		if _ = cmd.Wait(); !strings.Contains(errOut.String(), "EADDRINUSE") {
+			t.Fatalf("the page's server did not begin:\n%s", errOut.String())
+		}
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, realclients.Find(t).Node, "server.mjs")
-	cmd.Dir, cmd.Env, cmd.Stderr = dir, append(os.Environ(), env...), os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		cancel()
-		_ = cmd.Wait() // it is killed
-	})
-	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		t.Fatalf("the page's server did not begin: %v", err)
-	}
+	t.Fatal("no port is free")
+	return ""
 }
 
 // onScreen opens a page in a browser of its own, and is the text of an element when it has

@@ -96,11 +96,16 @@ chmod +x "$3/bin/"*`,
 	return dir
 }
 
-// behind makes an edge that is reached through the cutter, whose address is its origin.
-// extra is more of its file.
-func behind(t *testing.T, way *cutter, node, extra string) *edge {
+// newAccount is an edge that is not started yet.
+func newAccount(t *testing.T) *edge {
 	t.Helper()
-	e := &edge{Account: testAccount(t), Key: newTestKey(t), Reads: newTestKey(t)}
+	return &edge{Account: testAccount(t), Key: newTestKey(t), Reads: newTestKey(t)}
+}
+
+// startBehind starts the edge, to be reached through the cutter, whose address is its
+// origin. extra is more of its file.
+func (e *edge) startBehind(t *testing.T, way *cutter, node, extra string) *edge {
+	t.Helper()
 	file := strings.Replace(edgeFile(e, []string{node}, extra), "https://streams.example.com", "http://"+way.address, 1)
 	e.start(t, file, nil)
 	way.to(strings.TrimPrefix(e.URL, "http://"))
@@ -128,6 +133,7 @@ func cutTails() func(int, string) int {
 // in front of the stand-in and of Ursula. The programs are run through connections that
 // are cut, with the key and with a token, and print the same as without.
 func TestClientsPage(t *testing.T) {
+	t.Parallel()
 	page := readClientsPage(t)
 	rules := map[string]struct {
 		rule func() func(int, string) int
@@ -148,7 +154,7 @@ func TestClientsPage(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				way := newCutter(t, r.rule())
-				page.asRead(t, behind(t, way, node, ""), way, page.sections[name])
+				page.asRead(t, newAccount(t).startBehind(t, way, node, ""), way, page.sections[name])
 				if got := way.cuts(); got < r.cuts {
 					t.Errorf("%d connections were cut, want %d at least", got, r.cuts)
 				}

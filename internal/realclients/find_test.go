@@ -24,7 +24,7 @@ console.log(typeof DurableStream.connect, version("client"), version("server-con
 	}
 	const python = `import durable_streams, importlib.metadata as m; print(durable_streams.stream.__name__, m.version("durable-streams"))`
 	for want, cmd := range map[string]*exec.Cmd{
-		"function 0.2.7 0.3.6": exec.CommandContext(t.Context(), clients.Node, script),        
+		"function 0.2.7 0.3.6": exec.CommandContext(t.Context(), clients.Node, script),
 		"stream 0.1.0":         exec.CommandContext(t.Context(), clients.Python, "-c", python),
 	} {
 		cmd.Dir = dir
