@@ -78,6 +78,9 @@ func NewACME(o ACMEOptions) *ACME {
 	a.cache = certmagic.NewCache(certmagic.CacheOptions{
 		GetConfigForCert: func(certmagic.Certificate) (*certmagic.Config, error) { return a.ordering.Load(), nil },
 		Logger:           zap.NewNop(),
+		// Five times this before its end a certificate is due whatever else is said, which
+		// would have those that live for minutes renewed without end.
+		RenewCheckInterval: time.Millisecond,
 	})
 	a.cache.Stop() // its goroutine: nothing in it is renewed
 	a.inUse.Store(&[]*managed{})

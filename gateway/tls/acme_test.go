@@ -156,21 +156,19 @@ func TestACME(t *testing.T) {
 	}
 }
 
-// Each of the two challenges is enough.
+// Each of the two challenges is enough, with the redirect on: the other one fails.
 func TestEitherChallenge(t *testing.T) {
-	for name, withPlain := range map[string]bool{"http-01": true, "tls-alpn-01": false} {
+	for name, overHTTP := range map[string]bool{"http-01": true, "tls-alpn-01": false} {
 		t.Run(name, func(t *testing.T) {
 			public, plain, closed := listen(t), listen(t), listen(t)
-			none := portOf(closed)
+			o := pebbletest.Options{HTTPPort: portOf(closed), TLSPort: portOf(closed), Life: time.Hour}
 			if err := closed.Close(); err != nil {
 				t.Fatal(err)
 			}
-			o := pebbletest.Options{HTTPPort: none, TLSPort: portOf(public), Life: time.Hour}
-			if withPlain {
-				o.HTTPPort, o.TLSPort = portOf(plain), none
+			if overHTTP {
+				o.HTTPPort = portOf(plain)
 			} else {
-				_ = plain.Close()
-				plain = nil
+				o.TLSPort = portOf(public)
 			}
 			pebble := pebbletest.Start(t, o)
 			e := serve(t, public, plain, pebble, t.TempDir(), "streams.example.com")
@@ -179,6 +177,43 @@ func TestEitherChallenge(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// Two that share a folder order each name once.
+func TestFolderIsShared(t *testing.T) {
+	public, plain, other := listen(t), listen(t), listen(t)
+	pebble := pebbletest.Start(t, pebbletest.Options{HTTPPort: portOf(plain), TLSPort: portOf(public), Life: time.Hour})
+	dir := t.TempDir()
+	for _, e := range []*edge{serve(t, public, plain, pebble, dir, "streams.example.com"), serve(t, other, nil, pebble, dir, "streams.example.com")} {
+		e.wait(t)
+		if _, err := shake(t, e.public, "streams.example.com", pebble.Issues); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := pebble.Orders("streams.example.com"); n != 1 {
+		t.Errorf("ordered %d times", n)
+	}
+}
+
+// Names come and go while it runs: those that stay keep their certificates.
+func TestOtherDomains(t *testing.T) {
+	public, plain := listen(t), listen(t)
+	pebble := pebbletest.Start(t, pebbletest.Options{HTTPPort: portOf(plain), TLSPort: portOf(public), Life: time.Hour})
+	e := serve(t, public, plain, pebble, t.TempDir(), "streams.example.com", "old.example.com")
+	e.wait(t)
+	e.Set([]string{"streams.example.com", "new.example.com"}, "other@example.com")
+	e.wait(t)
+	for name, ok := range map[string]bool{"streams.example.com": true, "new.example.com": true, "old.example.com": false} {
+		if _, err := shake(t, e.public, name, pebble.Issues); (err == nil) != ok {
+			t.Errorf("%s: %v", name, err)
+		}
+		if n := pebble.Orders(name); n != 1 {
+			t.Errorf("%s was ordered %d times", name, n)
+		}
+	}
+	if n := len(e.running); n != 2 {
+		t.Errorf("%d domains are kept fresh", n)
 	}
 }
 

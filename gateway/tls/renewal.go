@@ -28,7 +28,7 @@ const (
 	// where nobody answered, refusedRetry that where the authority said no: it counts how
 	// often it does. Each further wait is twice as long, up to backOff times the first.
 	retryPart    = 40
-	firstRetry   = 10 * time.Second
+	firstRetry   = 5 * time.Second
 	refusedRetry = 2 * time.Minute
 	backOff      = 32
 
@@ -36,21 +36,25 @@ const (
 	orderTime = 5 * time.Minute // the wait for another replica's order included
 )
 
-// dueAt is when it is time for the next certificate.
+// dueAt is when it is time for the next certificate: a moment later than by certmagic's own
+// reckoning, which has the last word under the lock.
 func dueAt(leaf *x509.Certificate) time.Time {
-	return leaf.NotAfter.Add(-life(leaf) / renewPart)
+	return leaf.NotBefore.Add(life(leaf) - life(leaf)/renewPart + time.Millisecond)
 }
 
-func life(leaf *x509.Certificate) time.Duration { return leaf.NotAfter.Sub(leaf.NotBefore) }
+// life is how long a certificate is valid. Its last second counts (RFC 5280 §4.1.2.5).
+func life(leaf *x509.Certificate) time.Duration {
+	return leaf.NotAfter.Truncate(time.Second).Add(time.Second).Sub(leaf.NotBefore)
+}
 
 // authority is where the certificate of a domain is stored and comes from. Its errors hold
 // nothing secret.
 type authority interface {
 	// load reads what is stored. The error wraps fs.ErrNotExist where nothing is, and
-	// errBroken where what is can be of no use.
+	// errBroken where it is no pair, or not yet again.
 	load(ctx context.Context, domain string) (*tls.Certificate, error)
-	// order has another one stored, or leaves that to whoever is at it: it returns once one
-	// is. Where what is stored is still good it does nothing, unless anyway is set.
+	// order has another one stored, or waits for whoever is at it. Where the certificate that
+	// is stored is not due it does nothing, unless anyway is set.
 	order(ctx context.Context, domain string, anyway bool) error
 }
 
@@ -139,24 +143,37 @@ func (m *managed) retry(err error, failures int) time.Duration {
 // the time. It says when to look again.
 func (m *managed) round(ctx context.Context) (time.Duration, error) {
 	stored, err := m.load(ctx)
+	if errors.Is(err, errBroken) {
+		// Another replica may be between the two files. An order waits for it, and is none
+		// where what it wrote is good.
+		if err = m.order(ctx, false); err == nil {
+			stored, err = m.load(ctx)
+		}
+	}
 	broken := errors.Is(err, errBroken)
 	if err != nil && !broken && !errors.Is(err, fs.ErrNotExist) {
 		return 0, err
 	}
 	if stored == nil || m.isDue(stored) {
 		m.log.Info("certificate is due", zap.String("domain", m.name), zap.Bool("renewal", stored != nil))
-		if err := m.order(ctx, broken); err != nil {
+		if stored, err = m.replace(ctx, broken); err != nil {
 			return 0, err
-		}
-		if stored, err = m.load(ctx); err != nil {
-			return 0, err
-		}
-		if m.isDue(stored) {
-			return 0, errStillDue
 		}
 	}
 	look := min(max(life(stored.Leaf)/lookPart, leastLook), mostLook)
 	return max(min(look, dueAt(stored.Leaf).Sub(m.now())), 0), nil
+}
+
+// replace has another certificate ordered, and puts it in use.
+func (m *managed) replace(ctx context.Context, anyway bool) (*tls.Certificate, error) {
+	if err := m.order(ctx, anyway); err != nil {
+		return nil, err
+	}
+	stored, err := m.load(ctx)
+	if err == nil && m.isDue(stored) {
+		err = errStillDue
+	}
+	return stored, err
 }
 
 func (m *managed) isDue(c *tls.Certificate) bool { return !m.now().Before(dueAt(c.Leaf)) }

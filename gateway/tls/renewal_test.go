@@ -51,6 +51,7 @@ type office struct {
 	closed error // what an order ends with
 	lost   error // what the storage ends with
 	broken bool
+	half   bool // broken until another replica is done
 	orders []time.Time
 }
 
@@ -81,6 +82,9 @@ func (o *office) order(_ context.Context, _ string, anyway bool) error {
 	case o.lost != nil:
 		return o.lost
 	case !anyway && o.stored != nil && time.Now().Before(dueAt(o.stored.Leaf)):
+		if o.half {
+			o.broken = false
+		}
 		return nil // another replica was there first
 	}
 	o.orders = append(o.orders, time.Now())
@@ -241,6 +245,20 @@ func TestHalfOfAPairIsOrderedAnew(t *testing.T) {
 		m, _ := o.replica(t)
 		pass(t, time.Minute)
 		if n := len(o.tried()); n != 1 || m.state().Failing || m.inUse.Load() == nil {
+			t.Errorf("%d orders, %+v", n, m.state())
+		}
+	})
+}
+
+// A replica read the one file of a pair before its peer had written the other, and ordered
+// once more.
+func TestHalfOfAPairThatIsBeingWritten(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		o := &office{t: t, lives: time.Hour, broken: true, half: true}
+		o.stored = made(t, time.Now(), time.Hour, "streams.example.com")
+		m, _ := o.replica(t)
+		pass(t, time.Minute)
+		if n := len(o.tried()); n != 0 || m.state().Failing || m.inUse.Load() != o.stored {
 			t.Errorf("%d orders, %+v", n, m.state())
 		}
 	})
