@@ -30,11 +30,12 @@ var devTemplate string
 // devOptions are the flags of sluice dev.
 type devOptions struct {
 	listen, admin, ursula, level string
+	tls                          bool
 }
 
 // devValues fill in the template: the configuration and what is printed.
 type devValues struct {
-	Origin, Account, Key, Digest, Node, Listen, Admin, Level, StandIn, Open, Store string
+	Origin, Account, Key, Digest, Node, Listen, Admin, Level, StandIn, Open, Store, TLS, CA string
 }
 
 // devPatience bounds the wait for the node and the streams at the start.
@@ -56,6 +57,7 @@ ends with it. For trying things out: nothing is kept.`,
 	cmd.Flags().StringVar(&o.listen, "listen", "127.0.0.1:8080", "address of the gateway; port 0 is a free one")
 	cmd.Flags().StringVar(&o.admin, "admin-listen", "127.0.0.1:0", "address of the admin listener")
 	cmd.Flags().StringVar(&o.ursula, "ursula", "", "URL of a real Ursula node to use in place of the stand-in")
+	cmd.Flags().BoolVar(&o.tls, "tls", false, "serve https, with certificates of an authority that ends with it")
 	cmd.Flags().StringVar(&o.level, "log-level", "warn", "debug, info (a line a request), warn or error")
 	return cmd
 }
@@ -96,6 +98,10 @@ func dev(ctx context.Context, o devOptions, env environment) error {
 	}
 	defer func() { _ = os.RemoveAll(folder) }()
 	v.Store = filepath.Join(folder, "store.db")
+	if o.tls {
+		v.Origin, v.TLS = "https://"+visit(public.Addr()), filepath.Join(folder, "tls")
+		v.CA = filepath.Join(v.TLS, "ca.pem")
+	}
 	return runDev(ctx, v, public, env)
 }
 
