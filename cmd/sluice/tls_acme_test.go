@@ -31,9 +31,9 @@ func newSecuredFleet(t *testing.T, n int, life time.Duration, domains ...string)
 	}
 	t.Cleanup(func() { _ = nodes.Close() })
 	database := postgrestest.Start(t).Database(t, "")
-	var public, plain []string
-	for range n {
-		public, plain = append(public, freePort(t)), append(plain, freePort(t))
+	public, plain := make([]string, n), make([]string, n)
+	for i := range n {
+		public[i], plain[i] = freePort(t), freePort(t)
 	}
 	f := &securedFleet{t: t, domains: domains}
 	f.pebble = pebbletest.Start(t, pebbletest.Options{HTTPPort: balance(t, plain...), TLSPort: balance(t, public...), Life: life})

@@ -38,7 +38,7 @@ func balance(t *testing.T, to ...string) int {
 		_ = l.Close()
 		running.Wait()
 	})
-	return l.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // it listens on TCP
+	return l.Addr().(*net.TCPAddr).Port //nolint:errcheck // it listens on TCP
 }
 
 // join connects a connection to an address, until either side is done.
@@ -72,7 +72,7 @@ func verified(t *testing.T, roots *x509.CertPool, name, protocol string) *http.C
 		p.SetHTTP1(protocol == "http/1.1")
 		p.SetHTTP2(protocol == "h2")
 	})
-	c.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: roots, ServerName: name, MinVersion: tls.VersionTLS12} //nolint:forcetypeassert // clientOf makes no other
+	c.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: roots, ServerName: name, MinVersion: tls.VersionTLS12} //nolint:errcheck // clientOf makes no other
 	t.Cleanup(c.CloseIdleConnections)
 	return c
 }
@@ -88,5 +88,5 @@ func presented(t *testing.T, url, name string, roots *x509.CertPool) (*x509.Cert
 		return nil, err
 	}
 	defer func() { _ = conn.Close() }()
-	return conn.(*tls.Conn).ConnectionState().PeerCertificates[0], nil //nolint:forcetypeassert // tls.Dialer makes no other
+	return conn.(*tls.Conn).ConnectionState().PeerCertificates[0], nil //nolint:errcheck // tls.Dialer makes no other
 }

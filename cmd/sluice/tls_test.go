@@ -275,7 +275,9 @@ func TestCheckReadsThePair(t *testing.T) {
 func TestPlainListener(t *testing.T) {
 	plain := freePort(t)
 	e, _, _ := secureEdge(t, fmt.Sprintf(", http_listen: %q", plain), standIn(t))
-	get := func(headers ...string) reply { return ask(t, http.MethodGet, "http://"+plain+e.path("json")+"?offset=-1", nil, headers...) }
+	get := func(headers ...string) reply {
+		return ask(t, http.MethodGet, "http://"+plain+e.path("json")+"?offset=-1", nil, headers...)
+	}
 	want(t, get(), http.StatusPermanentRedirect, "Location", "https://streams.example.com"+e.path("json")+"?offset=-1", "Cache-Control", "no-store")
 	refused := get("Authorization", "Bearer "+e.Key)
 	want(t, refused, http.StatusForbidden, "X-Request-Id", "*", "Location", "")

@@ -130,7 +130,7 @@ func (a *ACME) Run(ctx context.Context) {
 	a.mu.Lock()
 	a.ctx = ctx
 	for _, m := range *a.inUse.Load() {
-		a.start(m)
+		a.start(m) //nolint:contextcheck // ctx is where it looks
 	}
 	a.mu.Unlock()
 	<-ctx.Done()
@@ -237,8 +237,8 @@ func (a *ACME) challenge(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 // HTTPChallenge answers a question of HTTP-01, where one is open for its host, whichever
 // replica opened it. It reports whether it did.
 func (a *ACME) HTTPChallenge(w http.ResponseWriter, r *http.Request) bool {
-	host, _, found := strings.Cut(r.Host, ":")
-	if m := a.domain(host); m == nil || host == "" || (found && strings.Contains(host, "[")) || !a.ask() {
+	host, _, _ := strings.Cut(r.Host, ":")
+	if host == "" || a.domain(host) == nil || !a.ask() {
 		return false
 	}
 	defer a.answered()

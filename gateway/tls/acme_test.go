@@ -37,7 +37,7 @@ func listen(t *testing.T) net.Listener {
 	return l
 }
 
-func portOf(l net.Listener) int { return l.Addr().(*net.TCPAddr).Port } //nolint:forcetypeassert // listen makes no other
+func portOf(l net.Listener) int { return l.Addr().(*net.TCPAddr).Port } //nolint:errcheck // listen makes no other
 
 // serve has certificates of pebble for the domains, until the test's end.
 func serve(t *testing.T, public, plain net.Listener, pebble *pebbletest.Server, dir string, domains ...string) *edge {
@@ -60,8 +60,8 @@ func serve(t *testing.T, public, plain net.Listener, pebble *pebbletest.Server, 
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { e.Run(ctx) })
-	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = w.Write([]byte(r.Proto))
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNoContent)
 	})}
 	servers := []*http.Server{server}
 	running.Go(func() { _ = server.Serve(tls.NewListener(public, ServerConfig(e.ACME))) })
@@ -112,7 +112,7 @@ func shake(t *testing.T, address, name string, roots *x509.CertPool, protocols .
 		return tls.ConnectionState{}, err
 	}
 	defer func() { _ = conn.Close() }()
-	return conn.(*tls.Conn).ConnectionState(), nil //nolint:forcetypeassert // tls.Dialer makes no other
+	return conn.(*tls.Conn).ConnectionState(), nil //nolint:errcheck // tls.Dialer makes no other
 }
 
 // C04, C05: a challenge's certificate was given to whoever asked, and HTTP was served to

@@ -14,7 +14,6 @@ import (
 	"io/fs"
 	"math/big"
 	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -216,8 +215,8 @@ func (i *Internal) issue(names []string) error {
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	for _, name := range names {
-		if ip, err := netip.ParseAddr(name); err == nil {
-			template.IPAddresses = append(template.IPAddresses, net.IP(ip.AsSlice()))
+		if ip := net.ParseIP(name); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
 		} else {
 			template.DNSNames = append(template.DNSNames, name)
 		}
@@ -266,11 +265,13 @@ func (i *Internal) renew() {
 // connect to an address do so.
 func (i *Internal) Certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c := i.inUse.Load()
-	if hello.ServerName != "" && c.Leaf.VerifyHostname(hello.ServerName) != nil {
-		return nil, nil //nolint:nilnil // Source says what it means
+	if hello.ServerName == "" || covers(c.Leaf, hello.ServerName) {
+		return c, nil
 	}
-	return c, nil
+	return nil, nil //nolint:nilnil // Source says what it means
 }
+
+func covers(leaf *x509.Certificate, name string) bool { return leaf.VerifyHostname(name) == nil }
 
 // States implements Source.
 func (i *Internal) States() []State {

@@ -79,7 +79,7 @@ func TestPlainHTTPWithoutChallenges(t *testing.T) {
 	t.Parallel()
 	h := NewRedirect(RedirectOptions{Origin: "https://streams.example.com", RequestID: func() string { return "made" }})
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, challengePath+"/x", nil))
+	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, challengePath+"/x", nil))
 	if w.Code != http.StatusNotFound {
 		t.Errorf("status %d", w.Code)
 	}

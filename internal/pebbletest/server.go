@@ -63,7 +63,7 @@ func Start(tb testing.TB, o Options) *Server {
 	quiet := log.New(io.Discard, "", 0)
 	store := db.NewMemoryStore()
 	issuer := ca.New(quiet, store, "", "ecdsa", 0, 1, map[string]ca.Profile{
-		"default": {Description: "for tests", ValidityPeriod: uint64(o.Life / time.Second)},
+		"default": {Description: "for tests", ValidityPeriod: uint64(o.Life / time.Second)}, //nolint:gosec // above 0
 	})
 	asks := va.New(quiet, o.HTTPPort, o.TLSPort, false, nameServer(tb), store)
 	front := wfe.New(quiet, store, asks, issuer, []string{"pebble.letsencrypt.org"}, false, false, 1, 1)
