@@ -94,54 +94,6 @@ type Admin struct {
 	Token secret.Secret `yaml:"token" eg:"\"${SLUICE_ADMIN_TOKEN}\"" format:"bearer" restart:"true"`
 }
 
-// TLS says how the public listener ends TLS.
-type TLS struct {
-	// `off`: plain HTTP/1.1 and HTTP/2 with prior knowledge, for a load balancer
-	// that ends TLS in front. Keys travel in clear between the two.
-	// `files`: the pair of `cert` and `key`, read anew when it changes.
-	// `acme`: ordered of a certificate authority and renewed by itself.
-	// `internal`: issued by an authority of this gateway's own, for development.
-	// With all but `off`, `listen` speaks HTTPS and nothing else (TLS 1.2 or later, HTTP/1.1
-	// and HTTP/2), and `origin` has to be https.
-	Mode string `yaml:"mode" default:"off" eg:"acme" enum:"off|files|acme|internal" restart:"true"`
-
-	// With `files`: the certificate and those that lead to its authority, in PEM. A
-	// relative path begins at the folder of this file. The file is looked at every 5 s; a
-	// pair that does not match leaves the one before it in use.
-	Cert string `yaml:"cert" eg:"/etc/sluice/tls/tls.crt" format:"path"`
-
-	// With `files`: the certificate's private key, in PEM.
-	Key string `yaml:"key" eg:"/etc/sluice/tls/tls.key" format:"path"`
-
-	// With `acme` and `internal`: the names to have certificates for, at most 100, one
-	// certificate each. Other names are refused, whoever asks for them. Absent: the host of
-	// `origin`, which has to be among them.
-	Domains []string `yaml:"domains" eg:"[streams.example.com]" format:"domain" list:"nonempty"`
-
-	// With `acme`: whom the authority may write to. Ordering agrees to its terms of
-	// service, with an address or without.
-	Email string `yaml:"email" eg:"ops@example.com" format:"email"`
-
-	// An address for plain HTTP, `host:port`, which is sent on to `origin` and nowhere else
-	// (308); a request with `Authorization` is refused, since its credential came in clear.
-	// With `acme` it answers HTTP-01, for which the authority has to reach it at port 80;
-	// without it there is TLS-ALPN-01 alone, for which it has to reach `listen` at 443.
-	HTTPListen string `yaml:"http_listen" eg:"\":80\"" format:"listen" restart:"true"`
-
-	// With `acme`: the directory of the authority (RFC 8555).
-	CA string `yaml:"ca" default:"https://acme-v02.api.letsencrypt.org/directory" eg:"https://acme.internal.example.com/directory" restart:"true"`
-
-	// With `acme`: certificates in PEM that the authority's own server is trusted by,
-	// in place of the system's.
-	CARoot string `yaml:"ca_root" eg:"/etc/sluice/acme-root.pem" format:"path" restart:"true"`
-
-	// With `acme` and no store: the folder in which accounts and certificates are kept,
-	// made with mode 0700. Replicas may share one. With a store they are there, sealed with
-	// `auth.sealing_key`. With `internal`: the folder of its authority; absent, it lives as
-	// long as the process, or beside a SQLite store.
-	Storage string `yaml:"storage" eg:"/var/lib/sluice/tls" format:"path" restart:"true"`
-}
-
 // Ursula is the cluster behind the gateway.
 type Ursula struct {
 	// Base URLs of the nodes, at least one, each once: `http` or `https`, host

@@ -15,7 +15,7 @@ import (
 )
 
 // balance is a load balancer that knows nothing of TLS: each connection goes to the next
-// of the addresses. It gives its port.
+// of the addresses that takes it. It gives its port.
 func balance(t *testing.T, to ...string) int {
 	t.Helper()
 	var lc net.ListenConfig
@@ -31,7 +31,15 @@ func balance(t *testing.T, to ...string) int {
 			if err != nil {
 				return
 			}
-			running.Go(func() { join(in, to[int(n.Add(1))%len(to)]) })
+			first := int(n.Add(1))
+			running.Go(func() {
+				for i := range to {
+					if join(in, to[(first+i)%len(to)]) {
+						return
+					}
+				}
+				_ = in.Close()
+			})
 		}
 	})
 	t.Cleanup(func() {
@@ -41,15 +49,16 @@ func balance(t *testing.T, to ...string) int {
 	return l.Addr().(*net.TCPAddr).Port //nolint:errcheck // it listens on TCP
 }
 
-// join connects a connection to an address, until either side is done.
-func join(in net.Conn, address string) {
-	defer func() { _ = in.Close() }()
+// join connects a connection to an address, until either side is done. It reports whether
+// the address took it.
+func join(in net.Conn, address string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	out, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
-		return
+		return false
 	}
+	defer func() { _ = in.Close() }()
 	defer func() { _ = out.Close() }()
 	limit := time.Now().Add(time.Minute)
 	_, _ = in.SetDeadline(limit), out.SetDeadline(limit)
@@ -62,6 +71,7 @@ func join(in net.Conn, address string) {
 	_, _ = io.Copy(in, out)
 	_ = in.Close()
 	<-done
+	return true
 }
 
 // verified is a client that trusts an authority alone, and calls whoever it connects to by

@@ -65,7 +65,7 @@ func TestConfigurationHoldsEveryKey(t *testing.T) {
 func TestKeyWithoutCommentIsAnError(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.go")
 	write(t, file, "package config\n\ntype Config struct {\n\tA string `yaml:\"a\"`\n}\n")
-	if _, err := structsOf(file); err == nil || !strings.Contains(err.Error(), "the key a of Config has no doc comment") {
+	if err := structsOf(file, map[string]structType{}); err == nil || !strings.Contains(err.Error(), "the key a of Config has no doc comment") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -73,7 +73,7 @@ func TestKeyWithoutCommentIsAnError(t *testing.T) {
 func TestRun(t *testing.T) {
 	// A tree of its own, as the command writes into it.
 	dir := t.TempDir()
-	for _, file := range []string{"config/config.go", "deploy/example.yaml"} {
+	for _, file := range append(configFiles(), "deploy/example.yaml") {
 		data, err := os.ReadFile(filepath.Join(root, file))
 		if err != nil {
 			t.Fatal(err)
