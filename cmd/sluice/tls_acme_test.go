@@ -123,6 +123,9 @@ func TestReplicasShareCertificates(t *testing.T) {
 	f := newSecuredFleet(t, 2, life, "streams.example.com", "other.example.com")
 	first, _ := f.serve()
 	f.orders(1)
+	second := f.renewed(first, life)
+	f.orders(2)
+	// Both were there when it asked anew.
 	for _, r := range f.replicas {
 		if r.lines(t, `"message":"answered a challenge"`) == 0 {
 			t.Error("a replica answered no challenge: the balancer leads to one alone")
@@ -131,8 +134,6 @@ func TestReplicasShareCertificates(t *testing.T) {
 			t.Error("a private key is in the log")
 		}
 	}
-	second := f.renewed(first, life)
-	f.orders(2)
 
 	f.pebble.Down(t)
 	for !f.failing("streams.example.com") || !f.failing("other.example.com") {

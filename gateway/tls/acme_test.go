@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -17,9 +18,50 @@ import (
 
 	"github.com/caddyserver/certmagic"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"sluice/internal/pebbletest"
 )
+
+// C06: a stop waited for an authority that took connections and said nothing.
+func TestStopWhileTheAuthorityHangs(t *testing.T) {
+	t.Parallel()
+	silent, public := listen(t), listen(t)
+	defer func() { _ = public.Close() }()
+	asked := make(chan net.Conn, 16)
+	go func() {
+		for {
+			c, err := silent.Accept()
+			if err != nil {
+				return
+			}
+			asked <- c
+		}
+	}()
+	defer func() { _ = silent.Close() }()
+	a := NewACME(ACMEOptions{
+		Domains: []string{"streams.example.com"}, CA: "https://" + silent.Addr().String() + "/dir", Storage: &certmagic.FileStorage{Path: t.TempDir()},
+		TLSPort: portOf(public), Log: zap.NewNop(), Now: time.Now,
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		a.Run(ctx)
+	}()
+	c := <-asked
+	defer func() { _ = c.Close() }()
+	stop()
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second): // its own limits are 30 s each
+		t.Error("it goes on")
+	}
+	a.Set([]string{"other.example.com"}, "") // a reload that comes late starts nothing
+	if n := len(a.running); n != 0 {
+		t.Errorf("%d domains are kept fresh after the end", n)
+	}
+}
 
 // edge is a server of TLS with a listener for plain HTTP, as the program has them.
 type edge struct {
@@ -42,6 +84,17 @@ func portOf(l net.Listener) int { return l.Addr().(*net.TCPAddr).Port } //nolint
 // serve has certificates of pebble for the domains, until the test's end.
 func serve(t *testing.T, public, plain net.Listener, pebble *pebbletest.Server, dir string, domains ...string) *edge {
 	t.Helper()
+	core, lines := observer.New(zap.DebugLevel)
+	t.Cleanup(func() { // M02: what a library logs at its finest
+		for _, line := range lines.All() {
+			if text := fmt.Sprint(line.Message, line.ContextMap()); strings.Contains(text, "PRIVATE KEY") || strings.Contains(text, "Authorization") {
+				t.Errorf("logged: %s", text)
+			}
+		}
+		if lines.Len() == 0 {
+			t.Error("nothing is logged")
+		}
+	})
 	text, err := os.ReadFile(pebble.RootFile)
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +103,7 @@ func serve(t *testing.T, public, plain net.Listener, pebble *pebbletest.Server, 
 	roots.AppendCertsFromPEM(text)
 	o := ACMEOptions{
 		Domains: domains, Email: "ops@example.com", CA: pebble.URL, Roots: roots, Storage: &certmagic.FileStorage{Path: dir},
-		TLSPort: portOf(public), Log: zap.NewNop(), Now: time.Now,
+		TLSPort: portOf(public), Log: zap.New(core), Now: time.Now,
 	}
 	e := &edge{public: public.Addr().String()}
 	if plain != nil {
