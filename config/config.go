@@ -57,6 +57,9 @@ type Config struct {
 	// Pages of other origins.
 	CORS CORS `yaml:"cors"`
 
+	// What accounts use, to be billed.
+	Usage Usage `yaml:"usage"`
+
 	// The public server itself.
 	Server Server `yaml:"server"`
 
@@ -218,6 +221,32 @@ type Tails struct {
 	Heartbeat time.Duration `yaml:"heartbeat" default:"15s" eg:"15s" min:"0s" max:"1h"`
 }
 
+// Usage is the section for metering. Use is metered where there is a store, or an export.
+type Usage struct {
+	// A file that batches of usage are written to, one line of JSON each, to be billed
+	// from (docs/usage.md); absent: none. It is this replica's own, and made where it is
+	// missing. What rotates it may rename it at any time.
+	Export string `yaml:"export" eg:"/var/lib/sluice/usage.jsonl" format:"label" restart:"true"`
+
+	// How often what was counted is written, and at each hour's end. A process that is
+	// killed loses so much at the most.
+	Flush time.Duration `yaml:"flush" default:"30s" eg:"30s" min:"1s" max:"10m" restart:"true"`
+
+	// The unit of appends: one that is larger counts as several chunks, and each as one at
+	// least.
+	ChunkBytes Bytes `yaml:"chunk_bytes" default:"64KiB" eg:"64KiB" min:"1" max:"32MiB" restart:"true"`
+
+	// Of how many streams the reads are counted apart in a batch, in the order in which
+	// they are read first; the rest is one sum. 0: of none.
+	StreamReads int `yaml:"stream_reads" default:"0" eg:"1000" min:"0" max:"10000" restart:"true"`
+
+	// How long the store keeps batches, which have to be billed from within it.
+	KeepBatches time.Duration `yaml:"keep_batches" default:"840h" eg:"840h" min:"24h" max:"87600h" restart:"true"`
+
+	// How long the store keeps the sums of each hour, which owners see.
+	KeepHours time.Duration `yaml:"keep_hours" default:"9600h" eg:"9600h" min:"24h" max:"87600h" restart:"true"`
+}
+
 // CORS is the section for pages of other origins (design §9).
 type CORS struct {
 	// Origins whose pages may use this gateway, each once and as browsers send it:
@@ -331,9 +360,12 @@ func over[T any](dst, own *T) {
 
 // Streams are the rules for all streams.
 type Streams struct {
-	// Who creates and deletes streams. `managed`: this gateway does, so that a
-	// client's `PUT` and `DELETE` of a stream itself are refused with 403.
-	Lifecycle string `yaml:"lifecycle" default:"managed" eg:"managed" enum:"managed"`
+	// Who creates and deletes streams. `managed`: the Management API and this file
+	// alone, so that a client's `PUT` and `DELETE` of a stream itself are refused
+	// with 403. `protocol`: clients too, at the stream's own URL and with any key
+	// that writes and reaches the name, as the Durable Streams protocol has it; that
+	// needs a `store`.
+	Lifecycle string `yaml:"lifecycle" default:"managed" eg:"managed" enum:"managed|protocol"`
 }
 
 // Log is the section for the log.

@@ -58,6 +58,7 @@ func defaults() *Config {
 		Auth:   Auth{TokenLifetime: 10 * time.Minute, ExchangePerSecond: 10},
 		Tails:  Tails{Heartbeat: 15 * time.Second},
 		Audit:  Audit{Keep: 9600 * time.Hour},
+		Usage:  Usage{Flush: 30 * time.Second, ChunkBytes: 64 * KiB, KeepBatches: 35 * 24 * time.Hour, KeepHours: 400 * 24 * time.Hour},
 		Store:  Store{StaleFor: 15 * time.Minute, KnownKeys: 100_000},
 		Server: Server{ConnectionsPerAddress: 1024, FailedCredentialsPerMinute: 60},
 		Limits: Limits{
@@ -108,6 +109,10 @@ func TestGoodFiles(t *testing.T) {
 	}
 	full.CORS.Origins = []string{"https://app.example.com", "http://localhost:3000", "https://[fd00::1]:8443", "capacitor://localhost"}
 	full.Tails.Heartbeat = 20 * time.Second
+	full.Usage = Usage{
+		Export: "/var/lib/sluice/usage.jsonl", Flush: 10 * time.Second, ChunkBytes: 4 * KiB, StreamReads: 100,
+		KeepBatches: 48 * time.Hour, KeepHours: 72 * time.Hour,
+	}
 	full.Server.FailedCredentialsPerMinute, full.Server.ConnectionsPerAddress = 0, 50
 	full.Audit.Keep = 24 * time.Hour
 	full.Redis = Redis{URL: secret.New("rediss://user:word@10.0.0.9:6380/2"), Addrs: []string{"10.0.0.10:26379"}, MasterName: "limits", Mode: "sentinel"}
@@ -145,6 +150,7 @@ func TestGoodFiles(t *testing.T) {
 
 	stored := defaults()
 	stored.Store = Store{URL: secret.New("postgres://sluice:word@10.0.0.5:5432/sluice"), StaleFor: time.Minute, KnownKeys: 5000}
+	stored.Streams.Lifecycle = Protocol
 	stored.Auth.SealingKey = secret.New("MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=")
 
 	acme, files := defaults(), defaults()

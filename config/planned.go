@@ -19,7 +19,6 @@ func Planned() []PlannedKey {
 		{"tails.share", "remove it. Each live read has its own read at a node"},
 		{"tails.max_age", "remove it. A live read goes on until its client or its node ends it"},
 		{"management", "remove it. The Management API is at the origin, under /v1"},
-		{"usage", "remove it. Use is not metered"},
 		{"trace", "remove it. No traces are sent"},
 		{"server.header_bytes", fixed},
 		{"server.idle", fixed},
@@ -27,7 +26,6 @@ func Planned() []PlannedKey {
 		{"proxy_protocol", "remove it. Name the load balancer in trusted_proxies and have it send X-Forwarded-For"},
 		{"admin.pprof", "remove it. There are no profiles"},
 		{"log.sample", "remove it. Every request is logged"},
-		{"streams.lifecycle=protocol", "write lifecycle: managed, or remove it. Declare streams in this file; they are created where missing"},
 	}
 }
 

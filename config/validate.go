@@ -32,6 +32,7 @@ func validate(c *Config, g Grammar) []finding {
 	f.limits(c)
 	f.redis(c.Redis, g)
 	f.store(c, g)
+	f.streams(c)
 	f.accounts(c.Accounts, g)
 	return f
 }
@@ -72,6 +73,18 @@ func (f *findings) store(c *Config, g Grammar) {
 	}
 	if len(c.Auth.SigningKeys) > 0 {
 		f.add("auth.signing_keys", "signing keys are kept in the store, and rotate by themselves; remove them, or the store")
+	}
+}
+
+// Lifecycles of streams (Streams.Lifecycle).
+const (
+	Managed  = "managed"
+	Protocol = "protocol"
+)
+
+func (f *findings) streams(c *Config) {
+	if c.Streams.Lifecycle == Protocol && !c.Store.Configured() {
+		f.add("streams.lifecycle", `protocol needs a store, which holds what clients create; write store: {url: "sqlite:/var/lib/sluice/sluice.db"}, or lifecycle: managed`)
 	}
 }
 

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -23,8 +24,9 @@ var (
 )
 
 // eventBody is the body of server-sent events on its way from the node to the
-// client. It knows where an event ends, so that it can be ended between two. Read
-// and Close belong to one goroutine; end may be called by any.
+// client. It knows where an event ends, and whether the offset of its data is told, so
+// that it can be ended there. Read and Close belong to one goroutine; end may be called
+// by any.
 type eventBody struct {
 	body   io.ReadCloser
 	cancel context.CancelCauseFunc // of the exchange: it makes a Read return
@@ -38,8 +40,9 @@ type eventBody struct {
 	timer   *time.Timer
 }
 
-// end lets the event under way come to its end, and then ends the body, cleanly,
-// with last. An event that is not whole in time is cut, with no clean end.
+// end lets the event under way come to its end, with the control event that data is
+// owed, and then ends the body, cleanly, with last. What is not whole in time is cut,
+// with no clean end.
 func (b *eventBody) end(last []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -59,7 +62,7 @@ func (b *eventBody) end(last []byte) {
 func (b *eventBody) between() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.last == nil && b.at.boundary()
+	return b.last == nil && !b.at.inEvent
 }
 
 // Read implements io.Reader.
@@ -123,16 +126,24 @@ func (b *eventBody) stop() {
 
 var _ io.ReadCloser = (*eventBody)(nil)
 
-// eventBoundary follows a stream of events and knows whether it stands between
-// two: at the start, and behind each empty line (the HTML standard, "Parsing an
-// event stream"). A line ends with LF, CR, or both.
+// eventBoundary follows a stream of events and knows whether it may be ended here: at
+// the start, and behind each empty line (the HTML standard, "Parsing an event stream"),
+// but for a data event whose offset is still to come, in the control event that follows
+// it (facts §10). A client that is given such data and a clean end has to ask for it
+// again, and has it twice. A line ends with LF, CR, or both.
 type eventBoundary struct {
 	inEvent bool // something of an event has come
 	inLine  bool // something of a line has
 	cr      bool // the last byte was a CR, so that an LF belongs to it
+	owed    bool // the last named event was data
+	named   bool // the event under way has a name
+	data    bool // which is data
+
+	line [16]byte // how the line under way begins, enough to tell "event: data"
+	size int      // of it that is used
 }
 
-func (e *eventBoundary) boundary() bool { return !e.inEvent }
+func (e *eventBoundary) boundary() bool { return !e.inEvent && !e.owed }
 
 func (e *eventBoundary) pass(p []byte) {
 	for _, c := range p {
@@ -144,7 +155,7 @@ func (e *eventBoundary) pass(p []byte) {
 // how many bytes stand before it.
 func (e *eventBoundary) passToBoundary(p []byte) (n int, whole bool) {
 	for i, c := range p {
-		if e.next(c); !e.inEvent {
+		if e.next(c); e.boundary() {
 			return i + 1, true
 		}
 	}
@@ -158,11 +169,32 @@ func (e *eventBoundary) next(c byte) {
 	case c == '\n', c == '\r':
 		e.cr = c == '\r'
 		if !e.inLine {
-			e.inEvent = false
+			e.endEvent()
 			return
 		}
-		e.inLine = false
+		e.endLine()
 	default:
 		e.inEvent, e.inLine, e.cr = true, true, false
+		if e.size < len(e.line) {
+			e.line[e.size] = c
+			e.size++
+		}
 	}
+}
+
+// endLine reads the line for the name of its event, the last of which counts.
+func (e *eventBoundary) endLine() {
+	field, value, _ := bytes.Cut(e.line[:e.size], []byte(":"))
+	if string(field) == "event" {
+		e.named, e.data = true, string(bytes.TrimPrefix(value, []byte(" "))) == "data"
+	}
+	e.inLine, e.size = false, 0
+}
+
+// endEvent leaves the event. A comment by itself has no name, and changes nothing.
+func (e *eventBoundary) endEvent() {
+	if e.named {
+		e.owed = e.data
+	}
+	e.inEvent, e.named, e.data = false, false, false
 }

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"io"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -21,7 +20,6 @@ type passage struct {
 	proxy  httputil.ReverseProxy
 	chain  *chain
 	scope  *Scope
-	writer http.ResponseWriter
 	header http.Header     // of the answer to the client
 	client context.Context // of the client's request
 	events *eventBody      // of a live=sse read, once its head has come
@@ -31,7 +29,8 @@ type passage struct {
 // answered is its error; one that broke later has panicked with
 // http.ErrAbortHandler, so that the answer is cut for the client too.
 func (c *chain) forward(s *Scope, w http.ResponseWriter, r *http.Request) error {
-	p := &passage{proxy: c.proxy, chain: c, scope: s, writer: w, header: w.Header(), client: r.Context()}
+	p := &passage{proxy: c.proxy, chain: c, scope: s, header: w.Header(), client: r.Context()}
+	c.openUse(s)
 	p.proxy.Rewrite, p.proxy.Transport, p.proxy.ModifyResponse, p.proxy.ErrorHandler = p.rewrite, p, p.answer, p.failed
 	p.proxy.ServeHTTP(w, r)
 	if s.failure != nil && r.Context().Err() != nil {
@@ -66,7 +65,7 @@ func (p *passage) rewrite(r *httputil.ProxyRequest) {
 // own copy, and becomes the pool's.
 func (p *passage) RoundTrip(out *http.Request) (*http.Response, error) {
 	s := p.scope
-	res, err := p.chain.Upstream.Send(p.client, out, upstream.Meta{
+	res, err := p.send(out, upstream.Meta{
 		Path:      streamKey(s.Route),
 		Body:      s.body,
 		Read:      !s.Route.Operation.Writes(),
@@ -97,6 +96,8 @@ func (p *passage) answer(res *http.Response) error {
 	if err := p.follow(res); err != nil {
 		return err
 	}
+	p.scope.answered(res.StatusCode)
+	p.settle(res)
 	h := p.header
 	if p.scope.Route.Tail == SSE {
 		h = res.Header
@@ -141,12 +142,7 @@ func (p *passage) beat() error {
 	if p.events == nil || !p.events.between() {
 		return nil
 	}
-	n, err := io.WriteString(p.writer, heartbeat)
-	p.scope.beats += int64(n)
-	if err == nil {
-		err = http.NewResponseController(p.writer).Flush()
-	}
-	if err != nil {
+	if err := p.scope.answer.beat(heartbeat); err != nil {
 		return errClientGone
 	}
 	p.chain.Metrics.Heartbeat()

@@ -39,6 +39,8 @@ type appOptions struct {
 	Lost func() int64
 	// Load reads the configuration again, for a reload; nil = there is no file.
 	Load func() (*config.Config, error)
+	// Now is the clock by which use is metered; nil = the system's.
+	Now func() time.Time
 	// Public and Admin are listeners that stand already; nil = listen as the
 	// configuration says.
 	Public []net.Listener
@@ -73,8 +75,10 @@ type App struct {
 	failures      *ratelimit.Memory // of credentials, by address
 	started       *config.Config    // at the start: what needs a restart is as it says
 
+	metering    *metering // nil where nothing is metered
 	connections *gateway.Connections
 	random      io.Reader // of request ids
+	now         func() time.Time
 
 	reloading chan struct{} // full while a reload is under way: one at a time
 
@@ -89,7 +93,10 @@ func newApp(o appOptions) (*App, error) {
 		log: o.Log, level: o.Level, load: o.Load, started: o.Config,
 		registry: prometheus.NewRegistry(), draining: make(chan struct{}),
 		public: o.Public, admin: o.Admin,
-		random: newBuffered(rand.Reader), reloading: make(chan struct{}, 1), connections: gateway.NewConnections(),
+		now: o.Now, random: newBuffered(rand.Reader), reloading: make(chan struct{}, 1), connections: gateway.NewConnections(),
+	}
+	if a.now == nil {
+		a.now = time.Now
 	}
 	var err error
 	if a.metrics, err = telemetry.NewMetrics(a.registry); err != nil {
@@ -137,6 +144,7 @@ func (a *App) gauges(lost func() int64) error {
 		}),
 		a.credentialGauges(),
 		a.storeGauges(),
+		a.usageGauges(),
 		telemetry.CounterFunc(a.registry, "sluice_connections_refused_total", func() float64 { return float64(a.connections.Refused()) }),
 		telemetry.GaugeFunc(a.registry, "sluice_client_addresses", func() float64 { return float64(a.connections.Addresses()) }),
 		telemetry.GaugeFunc(a.registry, "sluice_ready", func() float64 {
@@ -161,6 +169,9 @@ func (a *App) apply(c *config.Config) error {
 	}
 	// The one that may fail for reasons outside the file goes first.
 	if err := put(); err != nil {
+		return err
+	}
+	if err := a.startMetering(c); err != nil {
 		return err
 	}
 	if err := a.pool.SetNodes(c.Ursula.Nodes, c.Ursula.GroupCount); err != nil {
@@ -202,17 +213,21 @@ func (a *App) apply(c *config.Config) error {
 // chainOptions are what a chain of c is built of.
 func (a *App) chainOptions(c *config.Config) gateway.Options {
 	var management gateway.Management
+	var lifecycle gateway.Lifecycle
 	if a.stored != nil {
 		management = manage.NewOwner(a.manageOptions(c))
+		lifecycle = a.lifecycle(c)
 	}
 	return gateway.Options{
 		Management:    management,
+		Lifecycle:     lifecycle,
 		Directory:     a.directory,
 		Authenticator: a.authenticator,
 		Origin:        a.started.Origin,
 		Exchanger: auth.NewExchanger(auth.ExchangeOptions{
 			Authenticator: a.authenticator, Random: rand.Reader, TokenLifetime: c.Auth.TokenLifetime,
 		}),
+		Meter:              a.meter(),
 		Exchanges:          a.exchanges,
 		ExchangesPerSecond: c.Auth.ExchangePerSecond,
 		Failures:           a.failures,
@@ -226,7 +241,7 @@ func (a *App) chainOptions(c *config.Config) gateway.Options {
 		Log:                a.log,
 		Metrics:            a.metrics,
 		Budget:             a.budget,
-		Now:                time.Now,
+		Now:                a.now,
 		Random:             a.random,
 		MaxRequestBytes:    largestBody(c),
 		TrustedProxies:     c.TrustedProxies,
@@ -311,13 +326,8 @@ func (a *App) missing() map[string]string {
 	return missing
 }
 
-// listener opens sockets for clients.
-func (a *App) listener() *net.ListenConfig {
-	return &net.ListenConfig{KeepAliveConfig: clientKeepAlive, Control: upstream.UserTimeout(clientUserTimeout)}
-}
-
 func (a *App) listen(c *config.Config) error {
-	lc := a.listener()
+	lc := listenConfig()
 	if a.public == nil {
 		for _, address := range c.Listen {
 			l, err := lc.Listen(context.Background(), "tcp", address)
@@ -420,6 +430,9 @@ func (a *App) Close() {
 	}
 	if a.issuers != nil {
 		a.issuers.Close()
+	}
+	if a.metering != nil {
+		a.metering.close(a.log) // before the store that it is written to
 	}
 	if a.stored != nil {
 		a.stored.close(a.log)

@@ -23,6 +23,9 @@ type changeTry struct {
 // records is how many records there may be of a try: at least and at most.
 func (a changeTry) records() (least, most int) {
 	switch {
+	case a.path == "": // at the stream's own URL
+		// What it did may be known by a later try alone, whose record it then is.
+		return 0, 1
 	case a.status == http.StatusCreated, a.status == http.StatusOK:
 		return 1, 1
 	case a.status >= 400 && !strings.HasSuffix(a.path, "streams"):

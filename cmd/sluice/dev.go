@@ -30,12 +30,15 @@ var devTemplate string
 // devOptions are the flags of sluice dev.
 type devOptions struct {
 	listen, admin, ursula, level string
-	tls                          bool
+	tls, protocol                bool
+	origins                      []string
 }
 
 // devValues fill in the template: the configuration and what is printed.
 type devValues struct {
-	Origin, Account, Key, Digest, Node, Listen, Admin, Level, StandIn, Open, Store, TLS, CA string
+	Origin, Account, Key, Digest, Node, Listen, Admin, Level, StandIn, Open, Store, TLS, CA, Protocol string
+
+	Origins []string
 }
 
 // devPatience bounds the wait for the node and the streams at the start.
@@ -58,6 +61,8 @@ ends with it. For trying things out: nothing is kept.`,
 	cmd.Flags().StringVar(&o.admin, "admin-listen", "127.0.0.1:0", "address of the admin listener")
 	cmd.Flags().StringVar(&o.ursula, "ursula", "", "URL of a real Ursula node to use in place of the stand-in")
 	cmd.Flags().BoolVar(&o.tls, "tls", false, "serve https, with certificates of an authority that ends with it")
+	cmd.Flags().BoolVar(&o.protocol, "protocol", false, "let clients create and delete streams at their own URL (streams.lifecycle: protocol)")
+	cmd.Flags().StringSliceVar(&o.origins, "cors-origin", nil, "origin whose pages may use the gateway, such as http://127.0.0.1:3000; may be repeated")
 	cmd.Flags().StringVar(&o.level, "log-level", "warn", "debug, info (a line a request), warn or error")
 	return cmd
 }
@@ -72,7 +77,10 @@ func dev(ctx context.Context, o devOptions, env environment) error {
 	if _, err := telemetry.ParseLevel(o.level); err != nil {
 		return usageError{err}
 	}
-	v := devValues{Origin: "http://" + visit(public.Addr()), Account: "demo", Node: o.ursula, Listen: o.listen, Admin: o.admin, Level: o.level}
+	v := devValues{Origin: "http://" + visit(public.Addr()), Account: "demo", Node: o.ursula, Listen: o.listen, Admin: o.admin, Level: o.level, Origins: o.origins}
+	if o.protocol {
+		v.Protocol = "yes"
+	}
 	if o.ursula == "" {
 		v.StandIn = "yes"
 		cluster := ursulatest.New(ursulatest.Options{ClusterID: "sluice-dev"})

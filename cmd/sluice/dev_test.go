@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -36,6 +37,21 @@ func TestDevQuickstartBlock(t *testing.T) {
 			}
 			checkBlock(t, string(text))
 		})
+	}
+}
+
+// With --protocol the line that makes a stream by PUT is printed, and does.
+func TestDevProtocol(t *testing.T) {
+	needCommand(t, "bash", "curl")
+	out := startDev(t, "--protocol")
+	line := regexp.MustCompile(`curl -i -X PUT .*`).FindString(out)
+	export := regexp.MustCompile(`export TONBO_API_KEY=.*`).FindString(out)
+	if line == "" || strings.Contains(startDev(t), line) {
+		t.Fatalf("%q in %q", line, out)
+	}
+	text, err := exec.CommandContext(t.Context(), "bash", "-c", export+"\n"+line).CombinedOutput()
+	if err != nil || !strings.Contains(string(text), "201 Created") || !strings.Contains(string(text), "/s.mine") {
+		t.Errorf("%v: %s", err, text)
 	}
 }
 

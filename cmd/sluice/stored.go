@@ -145,7 +145,7 @@ func ownLimits(l config.AccountLimits) store.OwnLimits {
 func (a *App) manageOptions(c *config.Config) manage.Options {
 	s := a.stored
 	return manage.Options{
-		Streams: s.store, Keys: s.store, Accounts: s.store, Audit: s.store, Reconciler: s.reconciler,
+		Streams: s.store, Keys: s.store, Accounts: s.store, Audit: s.store, Usage: s.store, Reconciler: s.reconciler,
 		Log: a.log, Now: time.Now, Random: rand.Reader,
 		Origin: a.started.Origin, Region: c.Region, DefaultLimits: limitsOf(c.Limits.Default),
 		Authenticator: a.authenticator, Directory: a.directory,

@@ -45,7 +45,7 @@ func (a *App) openTLS(c *config.Config) error {
 	a.secure = s
 	if c.TLS.HTTPListen != "" {
 		var err error
-		if s.plain, err = a.listener().Listen(context.Background(), "tcp", c.TLS.HTTPListen); err != nil {
+		if s.plain, err = listenConfig().Listen(context.Background(), "tcp", c.TLS.HTTPListen); err != nil {
 			return fmt.Errorf("plain HTTP listener: %w; change tls.http_listen, or remove it", err)
 		}
 	}

@@ -26,22 +26,22 @@ func layers() map[string]rule {
 		"cmd/sluice": {imports: []string{
 			"config", "gateway", "gateway/upstream", "auth", "ratelimit", "cache",
 			"internal/tenant", "internal/refusal", "internal/secret", "internal/store/...", "internal/manage",
-			"internal/console", "internal/telemetry", "internal/ursulatest/...", "internal/cli",
+			"internal/console", "internal/telemetry", "internal/usage", "internal/ursulatest/...", "internal/cli",
 			"gateway/tls", "internal/certstore",
-		}, tests: []string{"bench/...", "internal/redistest", "internal/realpart", "internal/bubble", "internal/syncbuf", "internal/postgrestest", "internal/pebbletest"}},
+		}, tests: []string{"bench/...", "internal/redistest", "internal/realpart", "internal/realclients", "internal/bubble", "internal/syncbuf", "internal/postgrestest", "internal/pebbletest"}},
 
 		// The two that speak HTTP refusals. gateway never learns where accounts are kept.
 		"gateway": {imports: []string{
 			"gateway/upstream", "auth", "ratelimit", "cache",
-			"internal/tenant", "internal/refusal", "internal/telemetry", "internal/secret",
+			"internal/tenant", "internal/refusal", "internal/telemetry", "internal/secret", "internal/usage",
 		}, tests: []string{"internal/ursulatest/...", "internal/store/...", "internal/bubble", "internal/syncbuf"}},
 		"gateway/tls": {imports: []string{"internal/refusal"}, tests: []string{"internal/bubble", "internal/pebbletest"}},
 		"internal/manage": {imports: []string{
-			"auth", "internal/store", "internal/tenant", "internal/refusal", "internal/secret", "internal/telemetry",
+			"auth", "internal/store", "internal/tenant", "internal/refusal", "internal/secret", "internal/telemetry", "internal/usage",
 		}, tests: []string{"internal/ursulatest/...", "internal/store/...", "internal/bubble", "internal/syncbuf", "internal/postgrestest", "internal/realpart"}},
 
 		"auth":               {imports: []string{"internal/tenant", "internal/secret"}, tests: []string{"internal/store/...", "internal/bubble"}},
-		"internal/store/...": {imports: []string{"internal/tenant", "internal/secret", "internal/store/..."}, tests: []string{"internal/postgrestest", "internal/realpart", "internal/bubble"}},
+		"internal/store/...": {imports: []string{"internal/tenant", "internal/secret", "internal/usage", "internal/store/..."}, tests: []string{"internal/postgrestest", "internal/realpart", "internal/bubble"}},
 
 		// The store is passed in.
 		"internal/certstore": {tests: []string{"internal/bubble"}},
@@ -67,6 +67,7 @@ func layers() map[string]rule {
 		"internal/console":        {},
 		"internal/tenant":         {imports: []string{"internal/secret"}},
 		"internal/telemetry":      {imports: []string{"internal/secret"}, tests: []string{"internal/bubble"}},
+		"internal/usage":          {tests: []string{"internal/bubble"}},
 		"internal/realpart":       {},
 		"internal/bubble":         {},
 		"internal/syncbuf":        {},
@@ -74,6 +75,7 @@ func layers() map[string]rule {
 		"internal/redistest":      {imports: []string{"internal/realpart"}},
 		"internal/pebbletest":     {},
 		"internal/postgrestest":   {imports: []string{"internal/realpart"}},
+		"internal/realclients":    {imports: []string{"internal/realpart"}},
 
 		// Tools of the developer: no part of the binary.
 		"internal/gendoc":   {imports: []string{"config", "internal/refusal", "internal/telemetry"}},
@@ -122,6 +124,8 @@ func libraries() map[string][]string {
 		// In tests alone: what holds answers against openapi.yaml.
 		"github.com/getkin/kin-openapi/...": nil,
 		"golang.org/x/oauth2/...":           nil,
+		// In tests alone: what drives the browser that reads the page of docs/clients.md.
+		"github.com/chromedp/...": nil,
 	}
 }
 

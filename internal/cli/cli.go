@@ -38,11 +38,11 @@ func usagef(format string, args ...any) error { return UsageError{Err: fmt.Error
 // Commands are the commands of this package, most of them groups. A caller may add
 // commands of its own to a group.
 func Commands(env Environment) []*cobra.Command {
-	all := []*cobra.Command{newAccount(env), newAPIKey(env), newStream(env), newToken(env), newAudit(env)}
+	all := []*cobra.Command{newAccount(env), newAPIKey(env), newStream(env), newToken(env), newAudit(env), newUsage(env)}
 	for _, g := range all {
 		commands := g.Commands()
-		if len(commands) == 0 {
-			commands = []*cobra.Command{g}
+		if len(commands) == 0 || g.Annotations[runsItself] != "" {
+			commands = append(commands, g)
 		}
 		for _, c := range commands {
 			run := c.RunE
@@ -55,6 +55,9 @@ func Commands(env Environment) []*cobra.Command {
 	}
 	return all
 }
+
+// runsItself marks a group that is a command as well.
+const runsItself = "runs itself"
 
 // muteNetHTTP keeps net/http from writing to standard error, for as long as the process
 // lives: what a server sends unasked it prints there, raw. It has no switch for that but

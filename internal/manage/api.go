@@ -27,6 +27,7 @@ type Options struct {
 	Keys     KeyStore
 	Accounts AccountStore
 	Audit    AuditStore
+	Usage    UsageStore
 	// Reconciler takes the first steps of a stream at once.
 	Reconciler *Reconciler
 	Log        *zap.Logger
@@ -104,7 +105,7 @@ type call struct {
 	w         http.ResponseWriter
 	r         *http.Request
 	client    netip.Addr      // who asks; the zero value where that is not known
-	principal *auth.Principal // of an owner's call
+	principal *auth.Principal // of an owner's call; nil = not known
 	query     query
 	account   tenant.AccountID // whose things it is about
 	id        string           // the name or id in the path; "" = there is none
@@ -122,7 +123,7 @@ type handler func(c *call) (reply, error)
 // ServeHTTP answers a request of a listener of its own, where who asks is the peer; refusals
 // too.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if err := a.Serve(w, r, peer(r)); err != nil { //nolint:contextcheck // the context is the request's
+	if _, err := a.Serve(w, r, peer(r)); err != nil { //nolint:contextcheck // the context is the request's
 		ref := refusal.From(err)
 		if ref.Status() >= http.StatusInternalServerError {
 			a.o.Log.Warn("management API", zap.String("request_id", telemetry.Foreign(w.Header().Get(requestIDHeader))), zap.Error(err))
@@ -133,22 +134,25 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // Serve answers a request, or returns the *refusal.Refusal to answer it with, having
 // written no more than headers. The refusal wraps the error of package auth where a
-// credential is not good. client is who asks, as the records of changes have it.
-func (a *API) Serve(w http.ResponseWriter, r *http.Request, client netip.Addr) error {
+// credential is not good. client is who asks, as the records of changes have it. The
+// principal is who asked, also where it was refused; nil where that is nobody that is known.
+func (a *API) Serve(w http.ResponseWriter, r *http.Request, client netip.Addr) (*auth.Principal, error) {
 	a.identify(w, r)
-	rep, err := a.answer(w, r, client)
+	c := &call{w: w, r: r, client: client}
+	rep, err := a.answer(c)
 	if err != nil {
-		return asRefusal(err)
+		return c.principal, asRefusal(err)
 	}
-	return rep.write(w, r)
+	return c.principal, rep.write(w, r)
 }
 
-func (a *API) answer(w http.ResponseWriter, r *http.Request, client netip.Addr) (reply, error) {
+func (a *API) answer(c *call) (reply, error) {
+	r := c.r
 	target, err := a.route(r)
 	if err != nil {
 		return reply{}, err
 	}
-	c := &call{w: w, r: r, client: client, id: target.id}
+	c.id = target.id
 	if !target.open {
 		if err := a.admit(c, target); err != nil {
 			return reply{}, err

@@ -39,7 +39,7 @@ func (g *rig) records(a *API, key, query string) []recordJSON {
 func (g *rig) from(a *API, client string, r *http.Request) answered {
 	g.tb.Helper()
 	rec := httptest.NewRecorder()
-	if err := a.Serve(rec, r, netip.MustParseAddr(client)); err != nil {
+	if _, err := a.Serve(rec, r, netip.MustParseAddr(client)); err != nil {
 		g.tb.Fatal(err)
 	}
 	return answered{g.tb, rec.Code, rec.Header(), rec.Body.String()}
@@ -68,6 +68,7 @@ func changesByOperation() map[string]change {
 		"listStreams": {none, none, none}, "showStream": {none, none, none}, "listApiKeys": {none, none, none},
 		"showApiKey": {none, none, none}, "showAccount": {none, none, none}, "listAccounts": {none, none, none},
 		"showAccountOf": {none, none, none}, "listAudit": {none, none, none}, "readReference": {none, none, none},
+		"listUsage": {none, none, none}, "listUsageBatches": {none, none, none},
 	}
 }
 

@@ -153,11 +153,28 @@ func (s faultyStore) RemoveStream(ctx context.Context, id string) error {
 	return spoilErr(s.injector, "RemoveStream", func() error { return s.StreamStore.RemoveStream(ctx, id) })
 }
 
+func (s faultyStore) Begin(ctx context.Context, by store.Author, want store.Stream) (store.Stream, error) {
+	return spoil(s.injector, "Begin", func() (store.Stream, error) { return s.StreamStore.Begin(ctx, by, want) })
+}
+
+func (s faultyStore) End(ctx context.Context, by store.Author, id string, attempt int64, what store.Outcome, seen store.Sight) error {
+	return spoilErr(s.injector, "End", func() error { return s.StreamStore.End(ctx, by, id, attempt, what, seen) })
+}
+
+func (s faultyStore) Saw(ctx context.Context, st store.Stream, seen *store.Sight, settled bool) error {
+	return spoilErr(s.injector, "Saw", func() error { return s.StreamStore.Saw(ctx, st, seen, settled) })
+}
+
+func (s faultyStore) Condemn(ctx context.Context, st store.Stream) error {
+	return spoilErr(s.injector, "Condemn", func() error { return s.StreamStore.Condemn(ctx, st) })
+}
+
 func (s faultyStore) Learn(ctx context.Context, id, incarnation string) error {
 	return spoilErr(s.injector, "Learn", func() error { return s.StreamStore.Learn(ctx, id, incarnation) })
 }
 
-// Hold and Unsettled come once a second: they fail with the process, and are no steps.
+// Hold, Unsettled and Looks come once a second: they fail with the process, and are no
+// steps.
 
 func (s faultyStore) Hold(ctx context.Context, lease, holder string, life time.Duration) (bool, error) {
 	if s.ended() {
@@ -171,6 +188,13 @@ func (s faultyStore) Unsettled(ctx context.Context, limit int) ([]store.Stream, 
 		return nil, errFault
 	}
 	return s.StreamStore.Unsettled(ctx, limit)
+}
+
+func (s faultyStore) Looks(ctx context.Context, limit int) ([]store.Stream, error) {
+	if s.ended() {
+		return nil, errFault
+	}
+	return s.StreamStore.Looks(ctx, limit)
 }
 
 func (s faultyStore) LetGo(ctx context.Context, lease, holder string) error {
@@ -189,9 +213,21 @@ type brokenStore struct {
 	err error
 }
 
+func (s brokenStore) Usage(context.Context, tenant.AccountID, store.UsageQuery) ([]store.UsageHour, error) {
+	return nil, s.err
+}
+
+func (s brokenStore) UsageBatches(context.Context, int64, int, int) ([]store.UsageBatch, error) {
+	return nil, s.err
+}
+
 func (s brokenStore) CreateStream(context.Context, store.Author, store.Stream) error { return s.err }
 
 func (s brokenStore) Stream(context.Context, tenant.AccountID, tenant.StreamName) (store.Stream, error) {
+	return store.Stream{}, s.err
+}
+
+func (s brokenStore) Begin(context.Context, store.Author, store.Stream) (store.Stream, error) {
 	return store.Stream{}, s.err
 }
 

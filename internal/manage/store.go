@@ -37,8 +37,21 @@ type StreamStore interface {
 	// there is no such row any more.
 	Learn(ctx context.Context, id, incarnation string) error
 	// Unsettled makes expired rows Deleting, and lists those that are not busy and are
-	// Creating, Deleting, or declared without an incarnation.
+	// Creating, Deleting, declared without an incarnation, or have an unanswered attempt.
 	Unsettled(ctx context.Context, limit int) ([]store.Stream, error)
+	// Begin begins a client's own attempt at a stream, and makes the row of its name where
+	// there is none; want.Doomed is what a DELETE is for. The error comes with the row: store.ErrGone, store.ErrTaken,
+	// store.ErrDeclared; store.ErrNotFound without the account.
+	Begin(ctx context.Context, by store.Author, want store.Stream) (store.Stream, error)
+	// End ends an attempt by its answer; store.ErrNotFound says that the row is gone.
+	End(ctx context.Context, by store.Author, id string, attempt int64, what store.Outcome, seen store.Sight) error
+	// Saw notes what a node has of a stream, nil for nothing; store.ErrNotFound where the row
+	// is not as it was.
+	Saw(ctx context.Context, s store.Stream, seen *store.Sight, settled bool) error
+	// Condemn makes a row Deleting; store.ErrNotFound where it is not as it was.
+	Condemn(ctx context.Context, s store.Stream) error
+	// Looks lists rows of streams that Ursula may have let go.
+	Looks(ctx context.Context, limit int) ([]store.Stream, error)
 	// Hold takes or renews a lease for one holder, on the store's clock.
 	Hold(ctx context.Context, lease, holder string, life time.Duration) (bool, error)
 	LetGo(ctx context.Context, lease, holder string) error
@@ -85,4 +98,12 @@ type AuditStore interface {
 	// ForgetAudit takes out up to limit records made before a time, the oldest first, and
 	// returns how many.
 	ForgetAudit(ctx context.Context, before time.Time, limit int) (int, error)
+}
+
+// UsageStore keeps what was used. Errors are as in StreamStore.
+type UsageStore interface {
+	Usage(ctx context.Context, account tenant.AccountID, q store.UsageQuery) ([]store.UsageHour, error)
+	// UsageBatches lists the batches of all replicas behind a position, in the order in which
+	// they were written, at most so many, and no more once they have so many bytes.
+	UsageBatches(ctx context.Context, after int64, most, bytes int) ([]store.UsageBatch, error)
 }

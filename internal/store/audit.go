@@ -182,10 +182,14 @@ var errUnrecorded = errors.New("a change without a record")
 
 // record notes what the change does to one thing, to be written with it.
 func (c *change) record(action Action, account tenant.AccountID, target string, details json.RawMessage) {
-	c.records = append(c.records, Record{Account: account, Action: action, Target: target, Details: details})
+	c.records = append(c.records, Record{
+		Actor: c.by.actor, Client: c.by.client, RequestID: c.by.requestID,
+		Account: account, Action: action, Target: target, Details: details,
+	})
 }
 
-// nothingNew says that what the change tells was recorded before: when it was wished for.
+// nothingNew says that what the change tells was recorded before, when it was wished for, or
+// is nothing yet that a record could be of.
 func (c *change) nothingNew() { c.known = true }
 
 // writeRecords puts down what the change recorded; the id of the last is for writeLog to
@@ -197,15 +201,15 @@ func (c *change) writeRecords(ctx context.Context) error {
 		}
 		return nil
 	}
-	client := ""
-	if c.by.client.IsValid() {
-		client = c.by.client.String()
-	}
 	for _, r := range c.records {
+		client := ""
+		if r.Client.IsValid() {
+			client = r.Client.String()
+		}
 		c.auditID = max(c.auditID+1, micros(c.now))
 		err := run(ctx, c.tx, `INSERT INTO audit (`+auditColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
-			c.auditID, micros(c.now), string(c.by.actor.Kind), c.by.actor.KeyID, string(c.by.actor.Account),
-			string(r.Account), string(r.Action), r.Target, client, c.by.requestID, string(r.Details))
+			c.auditID, micros(c.now), string(r.Actor.Kind), r.Actor.KeyID, string(r.Actor.Account),
+			string(r.Account), string(r.Action), r.Target, client, r.RequestID, string(r.Details))
 		if err != nil {
 			return err
 		}

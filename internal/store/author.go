@@ -1,6 +1,7 @@
 package store
 
 import (
+	"encoding/json"
 	"errors"
 	"net/netip"
 
@@ -52,3 +53,28 @@ func BySystem() Author { return Author{actor: Actor{Kind: ActorSystem}} }
 
 // byFile is what the operator's file states.
 func byFile() Author { return Author{actor: Actor{Kind: ActorFile}} }
+
+// authorJSON is an author as a row keeps it.
+type authorJSON struct {
+	Actor     Actor      `json:"actor"`
+	Client    netip.Addr `json:"client"`
+	RequestID string     `json:"request_id"`
+}
+
+// text is how a row keeps an author.
+func (a Author) text() string {
+	text, err := json.Marshal(authorJSON{a.actor, a.client, a.requestID})
+	if err != nil { // nothing of what an author is made of
+		return ""
+	}
+	return string(text)
+}
+
+// authorOf reads what text wrote; the program itself where there is nothing.
+func authorOf(text string) Author {
+	var kept authorJSON
+	if err := json.Unmarshal([]byte(text), &kept); err != nil || kept.Actor.Kind == "" {
+		return BySystem()
+	}
+	return Author{kept.Actor, kept.Client, kept.RequestID}
+}

@@ -170,10 +170,12 @@ func (c *change) settleDeclared(ctx context.Context, st tenant.Stream, have Stre
 		return c.declareStream(ctx, st)
 	}
 	// The file says nothing of an end, so it has none. One that is on its way out goes
-	// first, and comes back when its name is free (RemoveStream).
+	// first, and comes back when its name is free (RemoveStream). What a client is just
+	// making is the client's to make until then.
 	c.tellStream(there[0])
 	c.record(StreamUpdate, st.Account, string(st.Name), became(there[0].facts(), Stream{Stream: st}.facts()))
-	return run(ctx, c.tx, `UPDATE streams SET content_type = $2, public = $3, declared = TRUE, expires_at = 0 WHERE id = $1`, there[0].ID, st.ContentType, st.Public)
+	return run(ctx, c.tx, `UPDATE streams SET content_type = $2, public = $3, declared = TRUE, expires_at = 0, ttl = 0, look_at = 0,
+		doomed = '', protocol = protocol AND state = 'creating' WHERE id = $1`, there[0].ID, st.ContentType, st.Public)
 }
 
 // declareStream adds one under an id of its own. It is Live: who keeps declared streams

@@ -49,7 +49,11 @@ func keyFacts(k tenant.Key) facts {
 }
 
 func (st Stream) facts() facts {
+	var ttl any
+	if st.TTL > 0 {
+		ttl = int64(st.TTL / time.Second)
+	}
 	return facts{
-		"content_type": st.ContentType, "public": st.Public, "expires_at": timeFact(st.ExpiresAt), declaredFact: st.Declared,
+		"content_type": st.ContentType, "public": st.Public, "expires_at": timeFact(st.ExpiresAt), "ttl_seconds": ttl, declaredFact: st.Declared,
 	}
 }

@@ -7,13 +7,15 @@ import (
 	"sluice/internal/tenant"
 )
 
-const streamColumns = `id, account, name, content_type, public, declared, state, region, incarnation, created_at, expires_at, busy_until`
+const streamColumns = `id, account, name, content_type, public, declared, state, region, incarnation, created_at, expires_at, busy_until,
+	protocol, attempts, unanswered, doomed, ttl, made_by, doomed_by`
 
 func scanStream(r row) (Stream, error) {
 	var st Stream
-	var created, expires, busy int64
-	err := r.Scan(&st.ID, &st.Account, &st.Name, &st.ContentType, &st.Public, &st.Declared, &st.State, &st.Region, &st.Incarnation, &created, &expires, &busy)
-	st.CreatedAt, st.ExpiresAt, st.BusyUntil = moment(created), moment(expires), moment(busy)
+	var created, expires, busy, ttl int64
+	err := r.Scan(&st.ID, &st.Account, &st.Name, &st.ContentType, &st.Public, &st.Declared, &st.State, &st.Region, &st.Incarnation, &created, &expires, &busy,
+		&st.Protocol, &st.Attempts, &st.Unanswered, &st.Doomed, &ttl, &st.MadeBy, &st.DoomedBy)
+	st.CreatedAt, st.ExpiresAt, st.BusyUntil, st.TTL = moment(created), moment(expires), moment(busy), time.Duration(ttl)*time.Second
 	return st, err
 }
 
@@ -70,9 +72,9 @@ func (c *change) insertStream(ctx context.Context, st Stream) error {
 		return err
 	}
 	c.tellStream(st)
-	return run(ctx, c.tx, `INSERT INTO streams (`+streamColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
+	return run(ctx, c.tx, `INSERT INTO streams (`+streamColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)`,
 		st.ID, string(st.Account), string(st.Name), st.ContentType, st.Public, st.Declared, string(st.State), st.Region, st.Incarnation,
-		micros(st.CreatedAt), micros(st.ExpiresAt), micros(busy))
+		micros(st.CreatedAt), micros(st.ExpiresAt), micros(busy), st.Protocol, st.Attempts, st.Unanswered, st.Doomed, int64(st.TTL/time.Second), st.MadeBy, st.DoomedBy)
 }
 
 // onSharedClock is the time of the store's clock at which it is that time here.
@@ -171,8 +173,9 @@ func (s *Store) Busy(ctx context.Context, id string, until time.Time) error {
 }
 
 // RemoveStream frees a stream's name, once no node has the stream: of one that is Creating,
-// which is a wish undone, or Deleting, of which there is a record already. Where the operator's file has come to state it meanwhile, a new one stands
-// in its place, which Ursula has yet to be given. The error wraps ErrNotFound, where the
+// which is a wish undone, or Deleting, of which there is a record already. Where the
+// operator's file has come to state it meanwhile, a new one stands in its place, which
+// Ursula has yet to be given. The error wraps ErrNotFound, where the
 // stream is Live too, or ErrUnavailable.
 func (s *Store) RemoveStream(ctx context.Context, id string) error {
 	return s.change(ctx, "remove a stream", callTime, BySystem(), func(ctx context.Context, c *change) error {
@@ -183,17 +186,21 @@ func (s *Store) RemoveStream(ctx context.Context, id string) error {
 		switch {
 		case st.State == Live:
 			return ErrNotFound
-		case st.State == Creating && !st.Declared:
+		case st.State == Creating && !st.Declared && !st.Protocol:
 			c.record(StreamUndo, st.Account, string(st.Name), lost(st.facts()))
 		default:
 			c.nothingNew()
 		}
-		c.tellStream(st)
-		if err := run(ctx, c.tx, `DELETE FROM streams WHERE id = $1`, id); err != nil || !st.Declared {
-			return err
-		}
-		return c.declareStream(ctx, st.Stream)
+		return c.removeStream(ctx, st)
 	})
+}
+
+func (c *change) removeStream(ctx context.Context, st Stream) error {
+	c.tellStream(st)
+	if err := run(ctx, c.tx, `DELETE FROM streams WHERE id = $1`, st.ID); err != nil || !st.Declared {
+		return err
+	}
+	return c.declareStream(ctx, st.Stream)
 }
 
 // Learn notes the incarnation of a declared stream, which others make, where none is known
@@ -202,7 +209,7 @@ func (s *Store) RemoveStream(ctx context.Context, id string) error {
 func (s *Store) Learn(ctx context.Context, id, incarnation string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	found, err := affects(ctx, s.write, `UPDATE streams SET incarnation = $2, busy_until = 0
+	found, err := affects(ctx, s.write, `UPDATE streams SET incarnation = $2, busy_until = CASE WHEN unanswered > 0 THEN busy_until ELSE 0 END
 		WHERE id = $1 AND declared AND state = 'active' AND incarnation = ''`, id, incarnation)
 	if err == nil && !found {
 		err = ErrNotFound
@@ -211,8 +218,9 @@ func (s *Store) Learn(ctx context.Context, id, incarnation string) error {
 }
 
 // Unsettled are up to limit streams that somebody has to settle, those that wait longest
-// first, whose BusyUntil is over: Creating and Deleting ones, and declared ones of which no
-// incarnation is known. What has expired is Deleting from this call on. The error wraps
+// first, whose BusyUntil is over: Creating and Deleting ones, declared ones of which no
+// incarnation is known, and those with an unanswered request. What has expired is Deleting
+// from this call on, but for what Ursula lets expire by itself. The error wraps
 // ErrUnavailable.
 func (s *Store) Unsettled(ctx context.Context, limit int) ([]Stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
@@ -224,14 +232,15 @@ func (s *Store) Unsettled(ctx context.Context, limit int) ([]Stream, error) {
 	if err := s.expire(ctx, now, limit); err != nil {
 		return nil, err
 	}
-	// Two halves, each with an index of its own.
+	// Three parts, each with an index of its own.
 	all, err := list(ctx, s.read, scanStream, `SELECT `+streamColumns+` FROM streams WHERE state <> 'active' AND busy_until <= $1
-		UNION ALL SELECT `+streamColumns+` FROM streams WHERE declared AND state = 'active' AND incarnation = '' AND busy_until <= $1
+		UNION ALL SELECT `+streamColumns+` FROM streams WHERE declared AND state = 'active' AND incarnation = '' AND unanswered = 0 AND busy_until <= $1
+		UNION ALL SELECT `+streamColumns+` FROM streams WHERE unanswered <> 0 AND state = 'active' AND busy_until <= $1
 		ORDER BY busy_until, id LIMIT $2`, micros(now), limit)
 	return all, failed("unsettled streams", err)
 }
 
-const expired = `FROM streams WHERE expires_at <> 0 AND expires_at <= $1 AND state <> 'deleting' ORDER BY expires_at LIMIT $2`
+const expired = `FROM streams WHERE expires_at <> 0 AND expires_at <= $1 AND state <> 'deleting' AND NOT protocol ORDER BY expires_at LIMIT $2`
 
 // expire has the streams that have expired be deleted, up to limit. Where there are none,
 // nothing is written.
