@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"crypto/tls"
 	"io"
 	"log"
@@ -41,13 +42,14 @@ func TestHandshakesEnd(t *testing.T) {
 	certificate := httptest.NewTLSServer(http.NotFoundHandler())
 	config := &tls.Config{Certificates: certificate.TLS.Certificates, NextProtos: []string{"h2", "http/1.1"}, MinVersion: tls.VersionTLS12}
 	certificate.Close()
-	for name, begin := range map[string]func(net.Conn){
-		"nothing":          func(net.Conn) {},
-		"half a hello":     func(c net.Conn) { _, _ = c.Write([]byte{22, 3, 1, 2, 0, 1}) },
-		"no head after it": func(c net.Conn) { _ = tls.Client(c, &tls.Config{InsecureSkipVerify: true}).Handshake() }, //nolint:gosec // not about trust
-		"no HTTP/2 preface": func(c net.Conn) {
-			_ = tls.Client(c, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}).Handshake()
-		}, //nolint:gosec // not about trust
+	shake := func(ctx context.Context, c net.Conn, protocols ...string) {
+		_ = tls.Client(c, &tls.Config{InsecureSkipVerify: true, NextProtos: protocols}).HandshakeContext(ctx) //nolint:gosec // not about trust
+	}
+	for name, begin := range map[string]func(context.Context, net.Conn){
+		"nothing":           func(context.Context, net.Conn) {},
+		"half a hello":      func(_ context.Context, c net.Conn) { _, _ = c.Write([]byte{22, 3, 1, 2, 0, 1}) },
+		"no head after it":  func(ctx context.Context, c net.Conn) { shake(ctx, c) },
+		"no HTTP/2 preface": func(ctx context.Context, c net.Conn) { shake(ctx, c, "h2") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
@@ -61,7 +63,7 @@ func TestHandshakesEnd(t *testing.T) {
 				ours, theirs := net.Pipe()
 				began := time.Now()
 				l.conns <- theirs
-				begin(ours)
+				begin(t.Context(), ours)
 				_, _ = io.Copy(io.Discard, ours) // until the server closes it
 				if took := time.Since(began); took > 2*headDeadline {
 					t.Errorf("closed after %v", took)
