@@ -97,13 +97,6 @@ type Admin struct {
 	Token secret.Secret `yaml:"token" eg:"\"${SLUICE_ADMIN_TOKEN}\"" format:"bearer" restart:"true"`
 }
 
-// TLS says how the public listener ends TLS.
-type TLS struct {
-	// `off`: plain HTTP/1.1 and HTTP/2 with prior knowledge, for a load balancer
-	// that ends TLS in front. Keys travel in clear between the two.
-	Mode string `yaml:"mode" default:"off" eg:"off" enum:"off" restart:"true"`
-}
-
 // Ursula is the cluster behind the gateway.
 type Ursula struct {
 	// Base URLs of the nodes, at least one, each once: `http` or `https`, host

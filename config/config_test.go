@@ -53,7 +53,7 @@ func defaults() *Config {
 		Listen: []string{":8080"},
 		Origin: "https://streams.example.com",
 		Admin:  Admin{Listen: "127.0.0.1:9090"},
-		TLS:    TLS{Mode: "off"},
+		TLS:    TLS{Mode: "off", CA: defaultCA},
 		Ursula: Ursula{Nodes: []string{"http://10.0.0.1:4437"}},
 		Auth:   Auth{TokenLifetime: 10 * time.Minute, ExchangePerSecond: 10},
 		Tails:  Tails{Heartbeat: 15 * time.Second},
@@ -153,7 +153,13 @@ func TestGoodFiles(t *testing.T) {
 	stored.Streams.Lifecycle = Protocol
 	stored.Auth.SealingKey = secret.New("MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=")
 
-	want := map[string]*Config{"good-store.yml": stored, "good-minimal.yml": minimalFile, "good-full.yml": full, "good-bom-crlf-file.yml": odd}
+	acme, files := defaults(), defaults()
+	acme.TLS = TLS{
+		Mode: TLSACME, Domains: []string{"other.example.com", "streams.example.com"}, Email: "ops@example.com", HTTPListen: ":80",
+		CA: "https://ca.example.com/directory", CARoot: "/etc/root.pem", Storage: filepath.Join("testdata", "state"),
+	}
+	files.TLS = TLS{Mode: TLSFiles, Cert: filepath.Join("testdata", "tls", "tls.crt"), Key: "/etc/tls.key", HTTPListen: ":80", CA: defaultCA}
+	want := map[string]*Config{"good-store.yml": stored, "good-minimal.yml": minimalFile, "good-full.yml": full, "good-bom-crlf-file.yml": odd, "good-tls-acme.yml": acme, "good-tls-files.yml": files}
 	for _, file := range testFiles(t, "good-*.yml") {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			c, err := Load(file, testOptions())

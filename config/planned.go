@@ -13,8 +13,6 @@ type PlannedKey struct {
 
 // Planned lists what is not built yet. Each row goes when its key comes.
 func Planned() []PlannedKey {
-	const noTLS = "write mode: off, or remove it. End TLS at a load balancer in front of this gateway"
-	const noTLSKeys = "remove it. End TLS at a load balancer in front of this gateway"
 	const fixed = "remove it. The server's own limits hold"
 	return []PlannedKey{
 		{"cache", "remove it. Every read goes to a node"},
@@ -28,14 +26,6 @@ func Planned() []PlannedKey {
 		{"proxy_protocol", "remove it. Name the load balancer in trusted_proxies and have it send X-Forwarded-For"},
 		{"admin.pprof", "remove it. There are no profiles"},
 		{"log.sample", "remove it. Every request is logged"},
-		{"tls.mode=acme", noTLS},
-		{"tls.mode=files", noTLS},
-		{"tls.mode=internal", noTLS},
-		{"tls.cert", noTLSKeys},
-		{"tls.key", noTLSKeys},
-		{"tls.domains", noTLSKeys},
-		{"tls.email", noTLSKeys},
-		{"tls.http_listen", noTLSKeys},
 	}
 }
 

@@ -25,6 +25,7 @@ func (f *findings) add(path, format string, args ...any) {
 func validate(c *Config, g Grammar) []finding {
 	var f findings
 	f.listeners(c)
+	f.tls(c)
 	f.nodes(c.Ursula.Nodes)
 	f.auth(c, g)
 	f.origins(c.CORS.Origins)
@@ -107,6 +108,9 @@ func (f *findings) listeners(c *Config) {
 		check(path, addr)
 	}
 	check("admin.listen", c.Admin.Listen)
+	if c.TLS.HTTPListen != "" {
+		check("tls.http_listen", c.TLS.HTTPListen)
+	}
 	if c.Admin.Token.IsZero() && !loopback(c.Admin.Listen) {
 		f.add("admin.token", `is required, since admin.listen is not a loopback address; write token: "${SLUICE_ADMIN_TOKEN}", or listen: 127.0.0.1:9090`)
 	}

@@ -21,6 +21,7 @@ import (
 	"sluice/auth"
 	"sluice/config"
 	"sluice/gateway"
+	"sluice/gateway/tls"
 	"sluice/gateway/upstream"
 	"sluice/internal/manage"
 	"sluice/internal/store/memory"
@@ -61,6 +62,7 @@ type App struct {
 	keeper        *manage.Keeper
 	public        []net.Listener
 	admin         net.Listener
+	secure        *secure // nil where TLS is off
 	draining      chan struct{}
 	cluster       atomic.Pointer[string] // the id of the cluster that was identified last
 	directory     tenant.Directory
@@ -118,7 +120,11 @@ func newApp(o appOptions) (*App, error) {
 	if o.Lost == nil {
 		o.Lost = func() int64 { return 0 }
 	}
-	if err = errors.Join(a.gauges(o.Lost), a.apply(o.Config), a.listen(o.Config)); err != nil {
+	if err = errors.Join(a.gauges(o.Lost), a.apply(o.Config), a.listen(o.Config), a.certificateGauges()); err != nil {
+		a.Close()
+		return nil, err
+	}
+	if err = a.openTLS(o.Config); err != nil {
 		a.Close()
 		return nil, err
 	}
@@ -173,6 +179,11 @@ func (a *App) apply(c *config.Config) error {
 	}
 	if err := a.issuers.Set(issuersOf(c)); err != nil {
 		return err
+	}
+	if a.secure != nil {
+		if err := a.secure.set(c); err != nil {
+			return err
+		}
 	}
 	// From here on nothing fails.
 	a.metrics.Nodes(nodesUp(a.pool.States()))
@@ -306,6 +317,9 @@ func (a *App) missing() map[string]string {
 			missing["store"] = "not read yet"
 		}
 	}
+	if without := tls.Missing(a.certificates(), time.Now()); without != "" {
+		missing["certificates"] = without
+	}
 	if n := a.keeper.Pending(); n > 0 {
 		missing["declared_streams"] = fmt.Sprintf("%d not looked at yet", n)
 	}
@@ -313,7 +327,7 @@ func (a *App) missing() map[string]string {
 }
 
 func (a *App) listen(c *config.Config) error {
-	lc := net.ListenConfig{KeepAliveConfig: clientKeepAlive, Control: upstream.UserTimeout(clientUserTimeout)}
+	lc := listenConfig()
 	if a.public == nil {
 		for _, address := range c.Listen {
 			l, err := lc.Listen(context.Background(), "tcp", address)
@@ -368,7 +382,11 @@ func (a *App) Serve(ctx, cut context.Context) error {
 	group.Go(func() error { return a.rotateKeys(failed) })
 	serve(admin, a.admin)
 	for _, l := range a.public {
-		serve(public, a.connections.Listener(l))
+		serve(public, a.secured(a.connections.Listener(l)))
+	}
+	plain, err := a.serveTLS(failed, serve, group.Go, a.log.Named("server"))
+	if err != nil {
+		fail()
 	}
 	<-failed.Done()
 	close(a.draining)
@@ -376,7 +394,8 @@ func (a *App) Serve(ctx, cut context.Context) error {
 	cutRest(gateway.ErrShutdown)
 	_ = public.Close()
 	_ = admin.Close()
-	err = group.Wait()
+	_ = plain.Close()
+	err = errors.Join(err, group.Wait())
 	a.log.Info("stopped", zap.Error(err))
 	return err
 }
@@ -405,6 +424,7 @@ func (a *App) Close() {
 			_ = l.Close()
 		}
 	}
+	a.closeTLS()
 	if a.keeper != nil {
 		a.keeper.Close()
 	}

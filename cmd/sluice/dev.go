@@ -30,13 +30,13 @@ var devTemplate string
 // devOptions are the flags of sluice dev.
 type devOptions struct {
 	listen, admin, ursula, level string
-	protocol                     bool
+	tls, protocol                bool
 	origins                      []string
 }
 
 // devValues fill in the template: the configuration and what is printed.
 type devValues struct {
-	Origin, Account, Key, Digest, Node, Listen, Admin, Level, StandIn, Open, Store, Protocol string
+	Origin, Account, Key, Digest, Node, Listen, Admin, Level, StandIn, Open, Store, TLS, CA, Protocol string
 
 	Origins []string
 }
@@ -60,6 +60,7 @@ ends with it. For trying things out: nothing is kept.`,
 	cmd.Flags().StringVar(&o.listen, "listen", "127.0.0.1:8080", "address of the gateway; port 0 is a free one")
 	cmd.Flags().StringVar(&o.admin, "admin-listen", "127.0.0.1:0", "address of the admin listener")
 	cmd.Flags().StringVar(&o.ursula, "ursula", "", "URL of a real Ursula node to use in place of the stand-in")
+	cmd.Flags().BoolVar(&o.tls, "tls", false, "serve https, with certificates of an authority that ends with it")
 	cmd.Flags().BoolVar(&o.protocol, "protocol", false, "let clients create and delete streams at their own URL (streams.lifecycle: protocol)")
 	cmd.Flags().StringSliceVar(&o.origins, "cors-origin", nil, "origin whose pages may use the gateway, such as http://127.0.0.1:3000; may be repeated")
 	cmd.Flags().StringVar(&o.level, "log-level", "warn", "debug, info (a line a request), warn or error")
@@ -105,6 +106,10 @@ func dev(ctx context.Context, o devOptions, env environment) error {
 	}
 	defer func() { _ = os.RemoveAll(folder) }()
 	v.Store = filepath.Join(folder, "store.db")
+	if o.tls {
+		v.Origin, v.TLS = "https://"+visit(public.Addr()), filepath.Join(folder, "tls")
+		v.CA = filepath.Join(v.TLS, "ca.pem")
+	}
 	return runDev(ctx, v, public, env)
 }
 

@@ -19,6 +19,7 @@ func TestDevQuickstartBlock(t *testing.T) {
 	needCommand(t, "bash", "curl")
 	for name, args := range map[string]func(t *testing.T) []string{
 		"stand-in": func(*testing.T) []string { return nil },
+		"over TLS": func(*testing.T) []string { return []string{"--tls"} },
 		"ursula":   func(t *testing.T) []string { return []string{"--ursula", realursula.Start(t).URL} },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -134,11 +135,11 @@ func checkBlock(t *testing.T, out string) {
 	}
 	for i, w := range wanted {
 		s := got[i]
-		if !strings.HasPrefix(s.title, w.title) || (w.status != "" && !strings.HasPrefix(s.text, "HTTP/1.1 "+w.status+" ")) {
+		if !strings.HasPrefix(s.title, w.title) || (w.status != "" && !strings.HasPrefix(s.text, "HTTP/1.1 "+w.status+" ") && !strings.HasPrefix(s.text, "HTTP/2 "+w.status+" ")) {
 			t.Errorf("step %q: %.60q, want %s", s.title, s.text, w.status)
 		}
 		for _, h := range w.holds {
-			if !strings.Contains(s.text, h) {
+			if !strings.Contains(strings.ToLower(s.text), strings.ToLower(h)) { // HTTP/2 has lower case
 				t.Errorf("step %q lacks %q:\n%s", s.title, h, s.text)
 			}
 		}

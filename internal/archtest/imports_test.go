@@ -27,19 +27,24 @@ func layers() map[string]rule {
 			"config", "gateway", "gateway/upstream", "auth", "ratelimit", "cache",
 			"internal/tenant", "internal/refusal", "internal/secret", "internal/store/...", "internal/manage",
 			"internal/console", "internal/telemetry", "internal/usage", "internal/ursulatest/...", "internal/cli",
-		}, tests: []string{"bench/...", "internal/redistest", "internal/realpart", "internal/realclients", "internal/bubble", "internal/syncbuf", "internal/postgrestest"}},
+			"gateway/tls", "internal/certstore",
+		}, tests: []string{"bench/...", "internal/redistest", "internal/realpart", "internal/realclients", "internal/bubble", "internal/syncbuf", "internal/postgrestest", "internal/pebbletest"}},
 
 		// The two that speak HTTP refusals. gateway never learns where accounts are kept.
 		"gateway": {imports: []string{
 			"gateway/upstream", "auth", "ratelimit", "cache",
 			"internal/tenant", "internal/refusal", "internal/telemetry", "internal/secret", "internal/usage",
 		}, tests: []string{"internal/ursulatest/...", "internal/store/...", "internal/bubble", "internal/syncbuf"}},
+		"gateway/tls": {imports: []string{"internal/refusal"}, tests: []string{"internal/bubble", "internal/pebbletest"}},
 		"internal/manage": {imports: []string{
 			"auth", "internal/store", "internal/tenant", "internal/refusal", "internal/secret", "internal/telemetry", "internal/usage",
 		}, tests: []string{"internal/ursulatest/...", "internal/store/...", "internal/bubble", "internal/syncbuf", "internal/postgrestest", "internal/realpart"}},
 
 		"auth":               {imports: []string{"internal/tenant", "internal/secret"}, tests: []string{"internal/store/...", "internal/bubble"}},
 		"internal/store/...": {imports: []string{"internal/tenant", "internal/secret", "internal/usage", "internal/store/..."}, tests: []string{"internal/postgrestest", "internal/realpart", "internal/bubble"}},
+
+		// The store is passed in.
+		"internal/certstore": {tests: []string{"internal/bubble"}},
 
 		// cmd translates the file into each package's Options; nobody else sees it.
 		"config": {imports: []string{"internal/secret"}},
@@ -68,6 +73,7 @@ func layers() map[string]rule {
 		"internal/syncbuf":        {},
 		"internal/ursulatest/...": {imports: []string{"internal/ursulatest/...", "internal/realpart"}},
 		"internal/redistest":      {imports: []string{"internal/realpart"}},
+		"internal/pebbletest":     {},
 		"internal/postgrestest":   {imports: []string{"internal/realpart"}},
 		"internal/realclients":    {imports: []string{"internal/realpart"}},
 
@@ -88,9 +94,14 @@ func layers() map[string]rule {
 // Tests may use each of them.
 func libraries() map[string][]string {
 	return map[string][]string{
-		"go.yaml.in/yaml/v3":                      {"config"},
+		"go.yaml.in/yaml/v3":               {"config"},
+		"github.com/caddyserver/certmagic": {"cmd/sluice", "gateway/tls", "internal/certstore"},
+		"github.com/mholt/acmez/v3/acme":   {"gateway/tls"},
+		// In tests alone: the authority that certificates are ordered of.
+		"github.com/letsencrypt/...":              {"internal/pebbletest"},
+		"github.com/miekg/dns":                    {"internal/pebbletest"},
 		"github.com/spf13/...":                    {"cmd/sluice", "internal/cli"},
-		"go.uber.org/zap/...":                     {"cmd/sluice", "gateway", "gateway/upstream", "internal/manage", "internal/telemetry"},
+		"go.uber.org/zap/...":                     {"cmd/sluice", "gateway", "gateway/tls", "gateway/upstream", "internal/manage", "internal/telemetry"},
 		"github.com/prometheus/client_golang/...": {"cmd/sluice", "gateway", "gateway/upstream", "ratelimit", "cache", "internal/telemetry"},
 		"github.com/zeebo/blake3":                 {"internal/apiclient", "internal/ursulatest/..."},
 		"golang.org/x/net/...":                    {"cmd/sluice", "gateway/...", "internal/ursulatest/..."},

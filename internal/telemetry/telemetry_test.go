@@ -99,6 +99,11 @@ func TestMetricsAreThoseDescribed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	for _, name := range []string{"sluice_certificate_expires_timestamp_seconds", "sluice_certificate_failing"} {
+		if err := GaugesFunc(r, name, func() map[string]float64 { return map[string]float64{"streams.example.com": 1} }); err != nil {
+			t.Fatal(err)
+		}
+	}
 	families, err := r.Gather()
 	if err != nil {
 		t.Fatal(err)
