@@ -18,8 +18,9 @@ import (
 // did it from where.
 func (g *rig) recorded(since int64) []string {
 	g.tb.Helper()
-	var all []string
-	for _, r := range g.since(since) {
+	records := g.since(since)
+	all := make([]string, 0, len(records))
+	for _, r := range records {
 		all = append(all, fmt.Sprintf("%s %s by %s %s %s %s", r.Action, r.Target, r.Actor.Kind, r.Actor.KeyID, r.Client, r.RequestID))
 	}
 	slices.Reverse(all)

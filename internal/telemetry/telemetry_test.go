@@ -95,8 +95,10 @@ func TestMetricsAreThoseDescribed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"sluice_log_lines_dropped_total", "sluice_tokens_seen_total", "sluice_tokens_new_total", "sluice_connections_refused_total",
-		"sluice_usage_store_failures_total", "sluice_usage_export_failures_total", "sluice_usage_merged_total"} {
+	for _, name := range []string{
+		"sluice_log_lines_dropped_total", "sluice_tokens_seen_total", "sluice_tokens_new_total", "sluice_connections_refused_total",
+		"sluice_usage_store_failures_total", "sluice_usage_export_failures_total", "sluice_usage_merged_total",
+	} {
 		if err := CounterFunc(r, name, func() float64 { return 1 }); err != nil {
 			t.Fatal(err)
 		}
