@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	_ "embed"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -162,6 +163,9 @@ func runDev(ctx context.Context, v devValues, public net.Listener, env environme
 	if err := app.keeper.Wait(wait); err != nil {
 		return fmt.Errorf("%s does not answer; is an Ursula node running there? (%w)", v.Node, err)
 	}
+	if err := app.knows(wait, v.Key); err != nil {
+		return fmt.Errorf("the key of %s cannot be looked up: %w", v.Account, err)
+	}
 	v.Admin = app.admin.Addr().String()
 	text, err := render(t, "banner", v)
 	if err != nil {
@@ -171,6 +175,24 @@ func runDev(ctx context.Context, v devValues, public net.Listener, env environme
 		return err
 	}
 	return app.serveUntilSignalled(ctx)
+}
+
+// knows looks a key up until that is answered: the first look-up is the slowest, and on a
+// busy machine the first command that was pasted got a 503 for it.
+func (a *App) knows(ctx context.Context, key string) error {
+	again := time.NewTicker(50 * time.Millisecond)
+	defer again.Stop()
+	for {
+		_, err := a.authenticator.Authenticate(ctx, []string{"Bearer " + key})
+		if !errors.Is(err, auth.ErrUnavailable) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-again.C:
+		}
+	}
 }
 
 func render(t *template.Template, name string, v devValues) (string, error) {

@@ -81,9 +81,14 @@ func startDev(t *testing.T, args ...string) string {
 		}
 	})
 	started := time.Now()
+	watch, stop := context.WithCancel(ctx)
+	stall := make(chan time.Duration, 1)
+	go func() { stall <- longestStall(watch) }()
 	eventually(t, "the block is printed", func() bool { return strings.Contains(out.String(), "== done") })
-	if took := time.Since(started); took > 2*time.Second {
-		t.Errorf("ready after %v, want within 2 s", took)
+	stop()
+	// A machine that has something else to do as well is given more.
+	if took, busy := time.Since(started), <-stall; took > 2*time.Second+50*busy {
+		t.Errorf("ready after %v, want within 2 s; the machine was busy for %v at a time", took, busy)
 	}
 	return out.String()
 }
