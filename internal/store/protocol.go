@@ -190,6 +190,7 @@ func (c *change) gone(ctx context.Context, st Stream, alone, deleted bool) error
 // refused is an attempt that did nothing.
 func (c *change) refused(ctx context.Context, st Stream) error {
 	if st.DoomedBy == c.by.text() {
+		st.DoomedBy = ""
 		if err := run(ctx, c.tx, `UPDATE streams SET doomed_by = '' WHERE id = $1`, st.ID); err != nil {
 			return err
 		}
@@ -205,9 +206,10 @@ func (c *change) refused(ctx context.Context, st Stream) error {
 	}
 }
 
-// lookNow has whoever settles streams look at one, once all its attempts are over.
+// lookNow has whoever settles streams look at one, once all its attempts are over. Who may
+// have deleted it is not forgotten until then.
 func (c *change) lookNow(ctx context.Context, st Stream, doomed string) error {
-	return run(ctx, c.tx, `UPDATE streams SET look_at = $2, doomed = $3 WHERE id = $1`, st.ID, micros(c.now), doomed)
+	return run(ctx, c.tx, `UPDATE streams SET look_at = $2, doomed = $3, doomed_by = $4 WHERE id = $1`, st.ID, micros(c.now), doomed, st.DoomedBy)
 }
 
 // answered takes an attempt off those that may take effect, unless that is settled.

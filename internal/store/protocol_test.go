@@ -246,7 +246,7 @@ func TestDoubtfulIsPrivateBeforeItIsMadeAnew(t *testing.T) {
 
 // The answer to the attempt begun last was believed though another, under way with it, was
 // answered first: a stream that a client had been told of lost its row, and the row of one
-// that was gone stayed.
+// that was gone stayed. What a client had deleted was said to have expired.
 func TestAnswersOutOfOrder(t *testing.T) {
 	each(t, func(t *testing.T, r *rig) {
 		ctx := t.Context()
@@ -263,6 +263,14 @@ func TestAnswersOutOfOrder(t *testing.T) {
 		must(t, r.End(ctx, someone(), put.ID, put.Attempts, Made, Sight{Incarnation: "7", ContentType: "text/plain"}))
 		if r.looks(t) != 1 {
 			t.Error("nobody looks whether it is gone")
+		}
+		now, err := r.Stream(ctx, "acme", "a")
+		must(t, err)
+		must(t, r.Saw(ctx, now, nil, true))
+		records, _, err := r.Audit(ctx, AuditQuery{Limit: 1})
+		must(t, err)
+		if got := records[0]; got.Action != StreamDelete || got.Actor.Kind == ActorSystem {
+			t.Errorf("recorded as %s by %v", got.Action, got.Actor)
 		}
 	})
 }
