@@ -21,7 +21,7 @@ func TestClientsOverlap(t *testing.T) {
 		random := rand.New(rand.NewPCG(8, 8)) //nolint:gosec // to be repeated
 		g.clientNodes = &slowNodes{Nodes: g.clientNodes, random: random}
 		seen := map[int]int{}
-		for range 60 {
+		for range 30 {
 			var mu sync.Mutex
 			var group sync.WaitGroup
 			for range 3 {
