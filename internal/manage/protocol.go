@@ -87,7 +87,7 @@ func (p *Protocol) Begin(ctx context.Context, c StreamChange) (*Attempt, error) 
 	}
 	switch {
 	case c.Remove && c.Incarnation != "":
-		want.Doomed = c.Incarnation
+		want.Doomed = wantedIncarnation(c.Incarnation)
 	case c.Remove:
 		want.Doomed = store.Whatever
 	}
@@ -106,6 +106,15 @@ func (p *Protocol) Begin(ctx context.Context, c StreamChange) (*Attempt, error) 
 func wantedType(text string) string {
 	if len(text) > maxContentType || !mediaTypes.MatchString(text) {
 		return "application/octet-stream"
+	}
+	return text
+}
+
+// wantedIncarnation is what a DELETE that names one itself is for. What no node issues is for
+// none: a store may not take such a text, and one means something there.
+func wantedIncarnation(text string) string {
+	if _, err := strconv.ParseUint(text, 10, 64); err != nil {
+		return noIncarnation
 	}
 	return text
 }

@@ -157,3 +157,25 @@ func TestStoreFailsAfterTheNode(t *testing.T) {
 		}
 	})
 }
+
+// A DELETE named "*" as the incarnation that it is for, which no node takes, and had no
+// answer: that was read as any incarnation, and the stream was deleted. Another text that is
+// no text was refused as if the store were away.
+func TestDeleteOfNoIncarnation(t *testing.T) {
+	for _, named := range []string{"*", "\xff"} {
+		bubble.Test(t, func(t *testing.T) {
+			g := newRig(t, seldom)
+			if got := g.client(http.MethodPut, "events", "text/plain", "one"); got.status != http.StatusCreated {
+				t.Errorf("%d %s", got.status, got.body)
+			}
+			g.answering(func(*http.Request) (*http.Response, error) { return nil, errors.New("cut") })
+			if got := g.client(http.MethodDelete, "events", "", "", incarnationHeader, named); got.status != 0 {
+				t.Errorf("%q: %d %s", named, got.status, got.body)
+			}
+			time.Sleep(settled)
+			if !g.agree("events") || g.content("events") != "one" {
+				t.Errorf("%q: it is not there any more", named)
+			}
+		})
+	}
+}

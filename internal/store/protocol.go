@@ -76,12 +76,20 @@ func (s *Store) Begin(ctx context.Context, by Author, want Stream) (Stream, erro
 		if err != nil {
 			return err
 		}
+		// A PUT may make another stream where this one may be gone, which is private before
+		// a node has it, and not only once that is known.
+		doubted := st.Doomed != "" || !st.ExpiresAt.IsZero() && !st.ExpiresAt.After(c.now)
 		st.Attempts++
 		st.Unanswered++
 		st.Doomed = want.Doomed
 		st.attemptBy(by)
 		if st.Doomed == Whatever && st.Incarnation != "" {
 			st.Doomed = st.Incarnation // and not what is made after it
+		}
+		if doubted && want.Doomed == "" {
+			if err := c.hide(ctx, &st); err != nil {
+				return err
+			}
 		}
 		return run(ctx, c.tx, `UPDATE streams SET attempts = $2, unanswered = $3, doomed = $4, made_by = $6, doomed_by = $7,
 			busy_until = CASE WHEN busy_until > $5 THEN busy_until ELSE $5 END WHERE id = $1`,
@@ -112,6 +120,13 @@ func (s *Store) End(ctx context.Context, by Author, id string, attempt int64, wh
 		if err := c.answered(ctx, &st, attempt); err != nil {
 			return err
 		}
+		if !alone && what != Refused {
+			// Nor is the one that was begun last: it was under way with this one. Whichever is
+			// answered last, somebody looks.
+			if err := run(ctx, c.tx, `UPDATE streams SET attempts = attempts + 1 WHERE id = $1`, st.ID); err != nil {
+				return err
+			}
+		}
 		switch what {
 		case Made:
 			return c.made(ctx, st, seen, alone)
@@ -134,11 +149,25 @@ func (c *change) made(ctx context.Context, st Stream, seen Sight, alone bool) er
 		if err := c.sighted(ctx, st, seen); err != nil || alone {
 			return err
 		}
+	} else if err := c.hide(ctx, &st); err != nil { // it may be another stream already
+		return err
 	}
 	if st.Doomed == Whatever {
 		st.Doomed = "" // that was meant for what nobody answers for, and this is
 	}
 	return c.lookNow(ctx, st, st.Doomed)
+}
+
+// hide makes a stream private, but for one that the file states.
+func (c *change) hide(ctx context.Context, st *Stream) error {
+	if !st.Public || st.Declared {
+		return nil
+	}
+	before := st.facts()
+	st.Public = false
+	c.record(StreamUpdate, st.Account, string(st.Name), became(before, st.facts()))
+	c.tellStream(*st)
+	return run(ctx, c.tx, `UPDATE streams SET public = FALSE WHERE id = $1`, st.ID)
 }
 
 // gone is an attempt that leaves no stream. While others have no answer they may still make
@@ -161,6 +190,7 @@ func (c *change) gone(ctx context.Context, st Stream, alone, deleted bool) error
 // refused is an attempt that did nothing.
 func (c *change) refused(ctx context.Context, st Stream) error {
 	if st.DoomedBy == c.by.text() {
+		st.DoomedBy = ""
 		if err := run(ctx, c.tx, `UPDATE streams SET doomed_by = '' WHERE id = $1`, st.ID); err != nil {
 			return err
 		}
@@ -176,9 +206,10 @@ func (c *change) refused(ctx context.Context, st Stream) error {
 	}
 }
 
-// lookNow has whoever settles streams look at one, once all its attempts are over.
+// lookNow has whoever settles streams look at one, once all its attempts are over. Who may
+// have deleted it is not forgotten until then.
 func (c *change) lookNow(ctx context.Context, st Stream, doomed string) error {
-	return run(ctx, c.tx, `UPDATE streams SET look_at = $2, doomed = $3 WHERE id = $1`, st.ID, micros(c.now), doomed)
+	return run(ctx, c.tx, `UPDATE streams SET look_at = $2, doomed = $3, doomed_by = $4 WHERE id = $1`, st.ID, micros(c.now), doomed, st.DoomedBy)
 }
 
 // answered takes an attempt off those that may take effect, unless that is settled.

@@ -212,3 +212,82 @@ func TestAttemptAtDeclared(t *testing.T) {
 		r.is(t, "missing at the node", func(st Stream) bool { return st.Declared && st.State == Live && st.Unanswered == 0 })
 	})
 }
+
+// A DELETE of a public stream had no answer, or the stream was over, and a client made one of
+// its name anew: strangers could read that until the answer was written down, and while the
+// store was away for as long as that lasted.
+func TestDoubtfulIsPrivateBeforeItIsMadeAnew(t *testing.T) {
+	for what, doubt := range map[string]func(*testing.T, *rig){
+		"deleted without an answer": func(t *testing.T, r *rig) { r.begin(t, Whatever) },
+		"over":                      func(_ *testing.T, r *rig) { r.clock.pass(time.Hour) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			each(t, func(t *testing.T, r *rig) {
+				ctx := t.Context()
+				r.account(t, "acme")
+				first := r.begin(t, "")
+				end := r.clock.read().Add(time.Hour)
+				must(t, r.End(ctx, someone(), first.ID, first.Attempts, Made, Sight{Incarnation: "7", ContentType: "text/plain", ExpiresAt: end}))
+				_, err := r.SetPublic(ctx, someone(), "acme", "a", true)
+				must(t, err)
+				r.begin(t, "")
+				r.is(t, "not in doubt", func(st Stream) bool { return st.Public })
+				doubt(t, r)
+				r.is(t, "not made anew", func(st Stream) bool { return st.Public })
+				after, err := r.Revision(ctx)
+				must(t, err)
+				r.begin(t, "")
+				r.is(t, "in doubt", func(st Stream) bool { return !st.Public && st.State == Live })
+				equal(t, "told", r.told(t, &after), []tenant.Change{{Kind: tenant.StreamChanged, Account: "acme", Stream: "a"}})
+			})
+		})
+	}
+}
+
+// The answer to the attempt begun last was believed though another, under way with it, was
+// answered first: a stream that a client had been told of lost its row, and the row of one
+// that was gone stayed. What a client had deleted was said to have expired.
+func TestAnswersOutOfOrder(t *testing.T) {
+	each(t, func(t *testing.T, r *rig) {
+		ctx := t.Context()
+		r.account(t, "acme")
+		put, remove := r.begin(t, ""), r.begin(t, Whatever)
+		must(t, r.End(ctx, someone(), put.ID, put.Attempts, Made, Sight{Incarnation: "7", ContentType: "text/plain"}))
+		must(t, r.End(ctx, someone(), put.ID, remove.Attempts, Gone, Sight{}))
+		r.is(t, "gone before it was made", func(st Stream) bool { return st.State == Live && st.Doomed == "" })
+		if r.looks(t) != 1 {
+			t.Error("nobody looks which came last")
+		}
+		remove, put = r.begin(t, Whatever), r.begin(t, "")
+		must(t, r.End(ctx, someone(), put.ID, remove.Attempts, Deleted, Sight{}))
+		must(t, r.End(ctx, someone(), put.ID, put.Attempts, Made, Sight{Incarnation: "7", ContentType: "text/plain"}))
+		if r.looks(t) != 1 {
+			t.Error("nobody looks whether it is gone")
+		}
+		now, err := r.Stream(ctx, "acme", "a")
+		must(t, err)
+		must(t, r.Saw(ctx, now, nil, true))
+		records, _, err := r.Audit(ctx, AuditQuery{Limit: 1})
+		must(t, err)
+		if got := records[0]; got.Action != StreamDelete || got.Actor.Kind == ActorSystem {
+			t.Errorf("recorded as %s by %v", got.Action, got.Actor)
+		}
+	})
+}
+
+// Another stream than the one that is public is private at once, also where it is not known
+// which of two answers came last.
+func TestMadeAnewBesideAnother(t *testing.T) {
+	each(t, func(t *testing.T, r *rig) {
+		ctx := t.Context()
+		r.account(t, "acme")
+		first := r.begin(t, "")
+		must(t, r.End(ctx, someone(), first.ID, first.Attempts, Made, Sight{Incarnation: "7", ContentType: "text/plain"}))
+		_, err := r.SetPublic(ctx, someone(), "acme", "a", true)
+		must(t, err)
+		put := r.begin(t, "")
+		r.begin(t, "8")
+		must(t, r.End(ctx, someone(), put.ID, put.Attempts, Made, Sight{Incarnation: "8", ContentType: "text/plain"}))
+		r.is(t, "another", func(st Stream) bool { return !st.Public && st.Incarnation == "7" })
+	})
+}

@@ -107,8 +107,9 @@ type Stream struct {
 	// Protocol says that a client made it at its own URL: Ursula ends it, and nobody but
 	// the client may make it.
 	Protocol bool
-	// Attempts counts the requests that clients made for it at its own URL, and Unanswered
-	// those of them that may still take effect, or have done so unknown to us.
+	// Attempts rises with each request that a client makes for it at its own URL, and each
+	// answer to one that others were begun after. Unanswered counts those requests that may
+	// still take effect, or have done so unknown to us.
 	Attempts, Unanswered int64
 	// Doomed is what such a request was to delete, and may have: an incarnation, or Whatever
 	// comes up under the name.

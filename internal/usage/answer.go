@@ -103,13 +103,15 @@ func (m *Meter) leave(a *Answer) {
 }
 
 // ask settles the open answers of a part. Bytes are counted in the hour that ends now,
-// where one does.
+// where one does: what has begun since is left for later.
 func (m *Meter) ask(p *part, now time.Time) {
 	hour := HourOf(now.Add(-1))
 	p.open.Lock()
 	defer p.open.Unlock()
 	for a := p.open.first; a != nil; a = a.next {
-		m.settle(a, now, hour)
+		if !a.use.Start.After(now) {
+			m.settle(a, now, hour)
+		}
 	}
 }
 

@@ -81,7 +81,8 @@ func (f *Flusher) due(now time.Time) time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if hour := HourOf(now).Time(); f.last.Before(hour) {
-		return hour
+		// Not the hour itself: a clock that was set forward would bill tails for what it left out.
+		return now.Add(hour.Sub(now))
 	}
 	return now
 }

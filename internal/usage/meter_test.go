@@ -183,6 +183,29 @@ func TestOpenTails(t *testing.T) {
 	}
 }
 
+// What was flushed for an hour's end a moment after it had the requests in it that had begun
+// in that moment, and a clock that was set forward over the end billed tails for the time
+// that never was: the end was told by the clock on the wall alone.
+func TestHoursEndIsLate(t *testing.T) {
+	t.Parallel()
+	m := NewMeter(Options{})
+	var before, behind Answer
+	for a, start := range map[*Answer]time.Time{&before: noon.Add(-time.Minute), &behind: noon.Add(time.Second)} {
+		m.Open(a, Use{Key: keyOf("acme", "ci", LiveRead), Start: start})
+		a.Answered(false)
+		a.Sent(5)
+	}
+	wantRecords(t, m.drain(noon), map[string]Counts{"acme live_read 11 ci": {Requests: 1, ResponseBytes: 5, Tail: 60_000}})
+	wantRecords(t, m.drain(noon.Add(3*time.Second)), map[string]Counts{
+		"acme live_read 12 ci": {Requests: 1, ResponseBytes: 5, Tail: 5000},
+	})
+	now := time.Now()
+	f := NewFlusher(m, 0, func() time.Time { return now.Add(-2 * time.Hour) })
+	if at := f.due(now); !at.Equal(HourOf(now).Time()) || at == at.Round(0) {
+		t.Errorf("the hour's end is %v", at)
+	}
+}
+
 // M4 of facts §13: the outbox holds so many, numbers them, and what is too much is a part of
 // the last; the first, which may have been delivered, stays as it was.
 func TestOverflowMerges(t *testing.T) {
