@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"sync"
 	"time"
 )
@@ -33,6 +34,7 @@ type eventBody struct {
 	mu      sync.Mutex
 	at      eventBoundary // after what was handed on
 	last    []byte        // that it is to end with; nil while it goes on
+	resume  bool          // it is to end where its reader can go on without a gap or a repeated event
 	over    bool          // the node's part is over: what is left of last, then the end
 	stopped bool          // the client's side is not ours any more
 	timer   *time.Timer
@@ -40,16 +42,26 @@ type eventBody struct {
 
 // end lets the event under way come to its end, and then ends the body, cleanly,
 // with last. An event that is not whole in time is cut, with no clean end.
-func (b *eventBody) end(last []byte) {
+func (b *eventBody) end(last []byte) { b.endAt(last, false) }
+
+// endToResume is end, and waits for the event behind data too that says from where
+// to go on: a reader that had the one without the other would be told the data again.
+func (b *eventBody) endToResume(last []byte) { b.endAt(last, true) }
+
+func (b *eventBody) endAt(last []byte, resume bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.last != nil || b.stopped {
+	// What must end goes before what only should.
+	if b.stopped || b.over || b.last != nil && (resume || !b.resume) {
 		return
 	}
-	b.last = last
-	b.timer = time.AfterFunc(eventTime, func() { b.cancel(errEventLate) })
-	b.until(time.Now().Add(eventTime))
-	if b.at.boundary() {
+	again := b.last != nil
+	b.last, b.resume = last, resume
+	if !again {
+		b.timer = time.AfterFunc(eventTime, func() { b.cancel(errEventLate) })
+		b.until(time.Now().Add(eventTime))
+	}
+	if b.at.endable(resume) {
 		b.cancel(errEnded)
 	}
 }
@@ -78,9 +90,9 @@ func (b *eventBody) Read(p []byte) (int, error) {
 		return n, err
 	}
 	// What was not handed on may be left out: the client resumes before it.
-	passed, whole := 0, b.at.boundary()
+	passed, whole := 0, b.at.endable(b.resume)
 	if !whole {
-		passed, whole = b.at.passToBoundary(p[:n])
+		passed, whole = b.at.passTo(p[:n], b.resume)
 	}
 	if !whole {
 		return n, err
@@ -126,13 +138,39 @@ var _ io.ReadCloser = (*eventBody)(nil)
 // eventBoundary follows a stream of events and knows whether it stands between
 // two: at the start, and behind each empty line (the HTML standard, "Parsing an
 // event stream"). A line ends with LF, CR, or both.
+//
+// It knows of Ursula's events that data is followed by a control event with the offset
+// to go on from (facts §10).
 type eventBoundary struct {
 	inEvent bool // something of an event has come
 	inLine  bool // something of a line has
 	cr      bool // the last byte was a CR, so that an LF belongs to it
+
+	line  [len(dataEvent) + 1]byte // how the line begins
+	n     int                      // how much of that has come
+	kind  eventKind                // of the event under way
+	owing bool                     // data has come, and not yet from where to go on behind it
 }
 
+// eventKind is what the name of an event says.
+type eventKind uint8
+
+const (
+	unnamed eventKind = iota
+	dataKind
+	otherKind
+)
+
+const (
+	eventField = "event:"
+	dataEvent  = "event: data"
+)
+
 func (e *eventBoundary) boundary() bool { return !e.inEvent }
+
+// endable reports a place to end at: between two events, and with resume where the
+// reader knows from where to go on.
+func (e *eventBoundary) endable(resume bool) bool { return !e.inEvent && (!resume || !e.owing) }
 
 func (e *eventBoundary) pass(p []byte) {
 	for _, c := range p {
@@ -140,11 +178,11 @@ func (e *eventBoundary) pass(p []byte) {
 	}
 }
 
-// passToBoundary passes up to the next boundary; whole tells that it came, and n
-// how many bytes stand before it.
-func (e *eventBoundary) passToBoundary(p []byte) (n int, whole bool) {
+// passTo passes up to the next place to end at; whole tells that it came, and n how
+// many bytes stand before it.
+func (e *eventBoundary) passTo(p []byte, resume bool) (n int, whole bool) {
 	for i, c := range p {
-		if e.next(c); !e.inEvent {
+		if e.next(c); e.endable(resume) {
 			return i + 1, true
 		}
 	}
@@ -158,11 +196,33 @@ func (e *eventBoundary) next(c byte) {
 	case c == '\n', c == '\r':
 		e.cr = c == '\r'
 		if !e.inLine {
-			e.inEvent = false
+			e.endEvent()
 			return
 		}
-		e.inLine = false
+		e.endLine()
 	default:
 		e.inEvent, e.inLine, e.cr = true, true, false
+		if e.n < len(e.line) {
+			e.line[e.n] = c
+			e.n++
+		}
 	}
+}
+
+func (e *eventBoundary) endLine() {
+	line := string(e.line[:e.n])
+	e.inLine, e.n = false, 0
+	if name, ok := strings.CutPrefix(line, eventField); ok {
+		e.kind = otherKind
+		if strings.TrimPrefix(name, " ") == "data" {
+			e.kind = dataKind
+		}
+	}
+}
+
+func (e *eventBoundary) endEvent() {
+	if e.kind != unnamed { // a comment, or a field alone, says nothing
+		e.owing = e.kind == dataKind
+	}
+	e.inEvent, e.kind = false, unnamed
 }
