@@ -64,9 +64,19 @@ type Config struct {
 	// remove the one that it does not write.
 	TrustedProxies []netip.Prefix `yaml:"trusted_proxies" eg:"[10.0.0.0/8]"`
 
-	// How long a shutdown waits for requests in flight before it cuts them. Keep
-	// it below the time after which the supervisor kills the process.
+	// How long a stop goes on serving, new connections too, once `/readyz` is 503 and
+	// each answer closes its connection: the time that a load balancer needs to look
+	// elsewhere. An upgrade does not need it.
+	DrainDelay time.Duration `yaml:"drain_delay" default:"5s" eg:"5s" min:"0s" max:"1h"`
+
+	// How long a stop waits, behind `drain_delay`, for requests in flight before it
+	// cuts them; live reads are ended over this time, little by little. Keep both
+	// together below the time after which the supervisor kills the process.
 	DrainTimeout time.Duration `yaml:"drain_timeout" default:"30s" eg:"30s" min:"0s" max:"24h"`
+
+	// Whether this file, and the files that it refers to, are looked after and taken up
+	// when they change, as a reload does it.
+	Watch bool `yaml:"watch" default:"true" eg:"false"`
 
 	// The log, JSON lines on standard error.
 	Log Log `yaml:"log"`
@@ -213,6 +223,11 @@ type Tails struct {
 	// clients pass over: it keeps middleboxes from cutting the read, and finds clients
 	// that are gone. Below the shortest idle limit on the way. 0 sends none.
 	Heartbeat time.Duration `yaml:"heartbeat" default:"15s" eg:"15s" min:"0s" max:"1h"`
+
+	// How old a live read may get: it is ended between two events, with a hint when to
+	// come again, and its reader resumes where it was. The last tenth of the time is
+	// chance's, so that reads which began together do not end together. 0: any age.
+	MaxAge time.Duration `yaml:"max_age" default:"0s" eg:"1h" min:"0s" max:"8760h"`
 }
 
 // CORS is the section for pages of other origins (design §9).

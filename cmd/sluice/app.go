@@ -7,16 +7,13 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
-	"golang.org/x/sync/errgroup"
 
 	"sluice/auth"
 	"sluice/config"
@@ -42,6 +39,8 @@ type appOptions struct {
 	// configuration says.
 	Public []net.Listener
 	Admin  net.Listener
+	// Handed is what the process was started with; nil = nothing.
+	Handed *inheritance
 }
 
 // App is the whole program: every part, built once, and the configuration in
@@ -59,6 +58,10 @@ type App struct {
 	keeper        *manage.Keeper
 	public        []net.Listener
 	admin         net.Listener
+	handed        *inheritance
+	activated     struct{ public, admin bool } // by systemd, whatever the file says
+	successor     chan struct{}                // closed when another process serves
+	supervisor    supervisor
 	draining      chan struct{}
 	cluster       atomic.Pointer[string] // the id of the cluster that was identified last
 	directory     tenant.Directory
@@ -86,7 +89,7 @@ func newApp(o appOptions) (*App, error) {
 	a := &App{
 		log: o.Log, level: o.Level, load: o.Load, started: o.Config,
 		registry: prometheus.NewRegistry(), draining: make(chan struct{}),
-		public: o.Public, admin: o.Admin,
+		public: o.Public, admin: o.Admin, handed: o.Handed, successor: make(chan struct{}), supervisor: supervisor{o.Log},
 		random: newBuffered(rand.Reader), reloading: make(chan struct{}, 1), connections: gateway.NewConnections(),
 	}
 	var err error
@@ -205,6 +208,7 @@ func (a *App) chainOptions(c *config.Config) gateway.Options {
 		FailedPerMinute:    c.Server.FailedCredentialsPerMinute,
 		Origins:            c.CORS.Origins,
 		Heartbeat:          c.Tails.Heartbeat,
+		TailMaxAge:         c.Tails.MaxAge,
 		Limiter:            a.limits,
 		Tails:              a.limits,
 		Uploads:            a.limits,
@@ -237,6 +241,8 @@ func (a *App) Reload(ctx context.Context) ([]string, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+	a.supervisor.reloading()
+	defer a.supervisor.ready()
 	restart, err := a.reload() //nolint:contextcheck // what is applied lives on after the request that asked for it
 	a.metrics.Reloaded(err == nil, time.Now())
 	if err != nil {
@@ -295,14 +301,28 @@ func (a *App) missing() map[string]string {
 }
 
 func (a *App) listen(c *config.Config) error {
-	lc := net.ListenConfig{KeepAliveConfig: clientKeepAlive, Control: upstream.UserTimeout(clientUserTimeout)}
+	defer a.handed.close()
+	lc := newListenConfig()
+	if a.public == nil {
+		a.public = a.handed.take(namePublic + fromSystemd)
+		a.activated.public = len(a.public) > 0
+	}
 	if a.public == nil {
 		for _, address := range c.Listen {
+			if handed := a.handed.take(namePublic + address); handed != nil {
+				a.public = append(a.public, handed...)
+				continue
+			}
 			l, err := lc.Listen(context.Background(), "tcp", address)
 			if err != nil {
 				return fmt.Errorf("public listener: %w; is another one running? Change listen, or stop it", err)
 			}
 			a.public = append(a.public, l)
+		}
+	}
+	for _, address := range []string{fromSystemd, c.Admin.Listen} {
+		if handed := a.handed.take(nameAdmin + address); handed != nil && a.admin == nil {
+			a.admin, a.activated.admin = handed[0], address == fromSystemd
 		}
 	}
 	if a.admin == nil {
@@ -313,71 +333,6 @@ func (a *App) listen(c *config.Config) error {
 		a.admin = l
 	}
 	return nil
-}
-
-// Serve answers on all listeners until ctx ends; then it is not ready any more,
-// takes no new connection, and waits for requests under way for drain_timeout,
-// or until cut ends, before it closes them. It returns nil after a stop.
-func (a *App) Serve(ctx, cut context.Context) error {
-	errorLog, err := zap.NewStdLogAt(a.log.Named("server"), zap.DebugLevel)
-	if err != nil {
-		return err
-	}
-	base, cutRest := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer cutRest(nil)
-	public := gateway.NewServer(a.gateway.Load(), errorLog)
-	public.BaseContext = func(net.Listener) context.Context { return base }
-	admin := gateway.NewServer(gateway.NewOperator(gateway.OperatorOptions{
-		Token:   a.config.Admin.Token,
-		Missing: a.missing,
-		Reload:  a.Reload,
-		Metrics: promhttp.HandlerFor(a.registry, promhttp.HandlerOpts{}),
-
-		Management: a.operatorAPI(),
-	}), errorLog)
-	var group errgroup.Group
-	failed, fail := context.WithCancel(ctx)
-	defer fail()
-	serve := func(s *http.Server, l net.Listener) {
-		group.Go(func() error {
-			if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-				fail()
-				return err
-			}
-			return nil
-		})
-	}
-	group.Go(func() error { return a.rotateKeys(failed) })
-	serve(admin, a.admin)
-	for _, l := range a.public {
-		serve(public, a.connections.Listener(l))
-	}
-	<-failed.Done()
-	close(a.draining)
-	a.drain(cut, public)
-	cutRest(gateway.ErrShutdown)
-	_ = public.Close()
-	_ = admin.Close()
-	err = group.Wait()
-	a.log.Info("stopped", zap.Error(err))
-	return err
-}
-
-// drain waits for the requests under way, as long as it may.
-func (a *App) drain(cut context.Context, public *http.Server) {
-	a.mu.Lock()
-	timeout := a.config.DrainTimeout
-	a.mu.Unlock()
-	a.log.Info("draining", zap.Duration("drain_timeout", timeout))
-	ctx, cancel := context.WithTimeout(cut, timeout)
-	defer cancel()
-	switch err := public.Shutdown(ctx); {
-	case err == nil:
-	case cut.Err() != nil:
-		a.log.Warn("told again to stop: cutting the requests that are left")
-	default:
-		a.log.Warn("the drain time is over: cutting the requests that are left")
-	}
 }
 
 // Close ends every part that App owns. It is called once, after Serve.

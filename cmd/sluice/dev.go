@@ -156,7 +156,7 @@ func runDev(ctx context.Context, v devValues, public net.Listener, env environme
 	if _, err := fmt.Fprint(env.out, text); err != nil {
 		return err
 	}
-	return app.serveUntilSignalled(ctx)
+	return app.serveUntilSignalled(ctx, nil, nil)
 }
 
 func render(t *template.Template, name string, v devValues) (string, error) {
