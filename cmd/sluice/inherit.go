@@ -94,16 +94,12 @@ func (h *inheritance) listen(name string, f *os.File) error {
 		return err
 	}
 	if tcp, ok := l.(*net.TCPListener); ok {
-		raw, err := tcp.SyscallConn()
-		if err != nil {
-			return err
-		}
-		if control := upstream.UserTimeout(clientUserTimeout); control != nil {
-			if err := control("", "", raw); err != nil {
-				return err
+		l = keptAlive{tcp}
+		if raw, err := tcp.SyscallConn(); err == nil {
+			if control := upstream.UserTimeout(clientUserTimeout); control != nil {
+				_ = control("", "", raw) // one of Multipath TCP has no such option
 			}
 		}
-		l = keptAlive{tcp}
 	}
 	h.listeners = append(h.listeners, handedListener{l, name})
 	return nil

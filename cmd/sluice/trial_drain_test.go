@@ -33,7 +33,7 @@ func theStopTrial() stopTrial {
 
 const largeRead = 5 << 20
 
-// O05, O06: a stop cut what was under way, or waited for streams for ever. With tails,
+// G05, O05, O06: a stop cut what was under way, or waited for streams for ever. With tails,
 // large reads and half-sent appends under way, and requests that go on coming: it is not
 // ready at once but serves on for a while, each answer with "Connection: close"; then all
 // reads are whole, or refused before a byte; all appends answered; the tails end one after
@@ -193,7 +193,8 @@ func (a *halfAppend) finish(t *testing.T) {
 	}
 }
 
-// visit makes large reads, one after the other on new connections and on kept ones, until
+// visit makes large reads, one after the other, on new connections and on kept ones of both
+// protocols, until
 // one finds nobody. What it returns waits for that, and tells how many were served.
 func (p *replica) visit(ctx context.Context, content []byte) func(t *testing.T) (whole, refused int) {
 	type result struct {
@@ -203,7 +204,10 @@ func (p *replica) visit(ctx context.Context, content []byte) func(t *testing.T) 
 	done := make(chan result, 4)
 	for i := range cap(done) {
 		c := http1()
-		c.Transport.(*http.Transport).DisableKeepAlives = i%2 == 0 //nolint:forcetypeassert // it is ours
+		if i == 3 {
+			c = http2()
+		}
+		c.Transport.(*http.Transport).DisableKeepAlives = i == 0 //nolint:forcetypeassert // it is ours
 		go func() {
 			var r result
 			for r.refused == 0 && ctx.Err() == nil {

@@ -319,6 +319,7 @@ func TestWatchPolls(t *testing.T) {
 // The program itself: a file that changes is in force without a signal, a bad one is
 // not, and both are told.
 func TestProgramWatchesItsFile(t *testing.T) {
+	t.Parallel()
 	e := &edge{Account: testAccount(t), Key: newTestKey(t), Reads: newTestKey(t)}
 	log, err := os.CreateTemp(t.TempDir(), "log")
 	if err != nil {
