@@ -77,7 +77,7 @@ func (p *passage) RoundTrip(out *http.Request) (*http.Response, error) {
 		}
 		askShort(short)
 		p.client = t.client
-		res, err = p.send(t.client, short, shortWait) //nolint:bodyclose // it is given on
+		res, err = p.send(t.client, short, shortWait)
 	}
 	if err != nil {
 		return nil, err

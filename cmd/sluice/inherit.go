@@ -72,7 +72,7 @@ func inherit(lookup func(string) (string, bool)) (*inheritance, error) {
 	}
 	for i, name := range names {
 		syscall.CloseOnExec(firstHanded + i)
-		f := os.NewFile(uintptr(firstHanded+i), name) //nolint:gosec // a small number
+		f := os.NewFile(uintptr(firstHanded+i), name)
 		switch name {
 		case nameStore:
 			h.store = f

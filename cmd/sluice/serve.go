@@ -98,7 +98,7 @@ func (a *App) serveUntilSignalled(ctx context.Context, p *program, source *confi
 	go a.watch(running, source)
 	service, leaveService := context.WithCancel(context.Background())
 	defer leaveService()
-	go a.supervisor.watchdog(service, a.alive)
+	go a.supervisor.watchdog(service, a.alive) //nolint:contextcheck // it lives while the process drains
 	var upgrading sync.WaitGroup
 	upgrading.Go(func() { a.upgradeEach(running, p, upgrades) })
 	defer upgrading.Wait() // so that no process which nobody waits for is left

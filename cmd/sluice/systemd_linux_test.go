@@ -36,16 +36,16 @@ func startActivated(t *testing.T, e *edge, file string, names ...string) (*syste
 	log, err := os.Create(r.log)
 	must(t, err)
 	// Only the process itself knows its id before it begins.
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "sh", "-c", `LISTEN_PID=$$ exec "$0" "$@"`, os.Args[0], "serve", "--config", r.path) //nolint:gosec // this test
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "sh", "-c", `LISTEN_PID=$$ exec "$0" "$@"`, os.Args[0], "serve", "--config", r.path)
 	for _, name := range names {
-		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 		must(t, err)
 		if name == "admin" {
 			e.Admin = "http://" + l.Addr().String()
 		} else {
 			e.URL = "http://" + l.Addr().String()
 		}
-		f, err := l.(*net.TCPListener).File() //nolint:forcetypeassert // it is one
+		f, err := l.File()
 		must(t, err)
 		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
 		must(t, l.Close())

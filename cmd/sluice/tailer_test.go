@@ -231,3 +231,10 @@ func (c *counter) try(ctx context.Context) (int, error) {
 
 // refusedConnection reports that nobody listened.
 func refusedConnection(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
+
+// oneEach has a client open a connection for each request.
+func oneEach(c *http.Client) {
+	if tr, ok := c.Transport.(*http.Transport); ok {
+		tr.DisableKeepAlives = true
+	}
+}

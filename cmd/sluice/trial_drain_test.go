@@ -50,11 +50,11 @@ func TestStopLosesNothing(t *testing.T) {
 	}
 	want(t, p.do(t, http.MethodPost, p.edge.path("large"), content, "Content-Type", "application/octet-stream"), http.StatusNoContent)
 	crowd := p.newCrowd(ctx, t, tr.tails, p.Key, false)
-	var reads []*slowRead
+	reads := make([]*slowRead, 0, tr.reads)
 	for range tr.reads {
 		reads = append(reads, p.beginRead(t, content))
 	}
-	var appends []*halfAppend
+	appends := make([]*halfAppend, 0, tr.appends)
 	for i := range tr.appends {
 		appends = append(appends, p.beginAppend(t, i))
 	}
@@ -127,28 +127,28 @@ type slowRead struct {
 	got  []byte
 }
 
-func (p *replica) beginRead(t *testing.T, content []byte) *slowRead {
+func (r *replica) beginRead(t *testing.T, content []byte) *slowRead {
 	t.Helper()
-	conn := p.dial(t)
-	r := &slowRead{conn: conn, got: make([]byte, 64<<10)}
-	_, err := fmt.Fprintf(conn, "GET %s?offset=-1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", p.edge.path("large"), p.Key)
+	conn := r.dial(t)
+	read := &slowRead{conn: conn, got: make([]byte, 64<<10)}
+	_, err := fmt.Fprintf(conn, "GET %s?offset=-1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", r.edge.path("large"), r.Key)
 	must(t, err)
-	if r.body, err = http.ReadResponse(bufio.NewReader(conn), nil); err != nil || r.body.StatusCode != http.StatusOK || r.body.ContentLength > int64(len(content)) {
-		t.Fatalf("%v %v", r.body, err)
+	if read.body, err = http.ReadResponse(bufio.NewReader(conn), nil); err != nil || read.body.StatusCode != http.StatusOK || read.body.ContentLength > int64(len(content)) { //nolint:bodyclose // it is read to its end, later
+		t.Fatalf("%v %v", read.body, err)
 	}
-	_, err = io.ReadFull(r.body.Body, r.got)
+	_, err = io.ReadFull(read.body.Body, read.got)
 	must(t, err)
-	return r
+	return read
 }
 
 // dial is a connection whose client keeps little of what it does not read.
-func (p *replica) dial(t *testing.T) net.Conn {
+func (r *replica) dial(t *testing.T) net.Conn {
 	t.Helper()
 	var d net.Dialer
 	d.Control = func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 64<<10) })
 	}
-	conn, err := d.DialContext(t.Context(), "tcp", strings.TrimPrefix(p.URL, "http://"))
+	conn, err := d.DialContext(t.Context(), "tcp", strings.TrimPrefix(r.URL, "http://"))
 	must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
@@ -167,11 +167,11 @@ type halfAppend struct {
 	rest string
 }
 
-func (p *replica) beginAppend(t *testing.T, i int) *halfAppend {
+func (r *replica) beginAppend(t *testing.T, i int) *halfAppend {
 	t.Helper()
-	a := &halfAppend{conn: p.dial(t)}
+	a := &halfAppend{conn: r.dial(t)}
 	body := fmt.Sprintf("append %d %s\n", i, strings.Repeat("x", 2000))
-	_, err := fmt.Fprintf(a.conn, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%s", p.edge.path("text"), p.Key, len(body), body[:1000])
+	_, err := fmt.Fprintf(a.conn, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%s", r.edge.path("text"), r.Key, len(body), body[:1000])
 	must(t, err)
 	a.rest = body[1000:]
 	return a
@@ -196,7 +196,7 @@ func (a *halfAppend) finish(t *testing.T) {
 // visit makes large reads, one after the other, on new connections and on kept ones of both
 // protocols, until
 // one finds nobody. What it returns waits for that, and tells how many were served.
-func (p *replica) visit(ctx context.Context, content []byte) func(t *testing.T) (whole, refused int) {
+func (r *replica) visit(ctx context.Context, content []byte) func(t *testing.T) (whole, refused int) {
 	type result struct {
 		whole, refused int
 		faults         []string
@@ -207,31 +207,33 @@ func (p *replica) visit(ctx context.Context, content []byte) func(t *testing.T) 
 		if i == 3 {
 			c = http2()
 		}
-		c.Transport.(*http.Transport).DisableKeepAlives = i == 0 //nolint:forcetypeassert // it is ours
+		if i == 0 {
+			oneEach(c)
+		}
 		go func() {
-			var r result
-			for r.refused == 0 && ctx.Err() == nil {
-				n, err := p.readOnce(ctx, c, content)
+			var got result
+			for got.refused == 0 && ctx.Err() == nil {
+				n, err := r.readOnce(ctx, c, content)
 				switch {
 				case err == nil:
-					r.whole++
+					got.whole++
 				case n == 0: // not a byte of an answer
-					r.refused++
+					got.refused++
 				default:
-					r.faults = append(r.faults, err.Error())
-					r.refused++
+					got.faults = append(got.faults, err.Error())
+					got.refused++
 				}
 			}
 			c.CloseIdleConnections()
-			done <- r
+			done <- got
 		}()
 	}
 	return func(t *testing.T) (whole, refused int) {
 		t.Helper()
 		for range cap(done) {
-			r := <-done
-			whole, refused = whole+r.whole, refused+r.refused
-			for _, f := range r.faults {
+			got := <-done
+			whole, refused = whole+got.whole, refused+got.refused
+			for _, f := range got.faults {
 				t.Errorf("a read that came meanwhile: %s", f)
 			}
 		}
@@ -240,12 +242,12 @@ func (p *replica) visit(ctx context.Context, content []byte) func(t *testing.T) 
 }
 
 // readOnce reads the large stream; n is how much of an answer came.
-func (p *replica) readOnce(ctx context.Context, c *http.Client, content []byte) (n int, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.URL+p.edge.path("large")+"?offset=-1", nil)
+func (r *replica) readOnce(ctx context.Context, c *http.Client, content []byte) (n int, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.URL+r.edge.path("large")+"?offset=-1", nil)
 	if err != nil {
 		return 0, err
 	}
-	req.Header.Set("Authorization", "Bearer "+p.Key)
+	req.Header.Set("Authorization", "Bearer "+r.Key)
 	res, err := c.Do(req)
 	if err != nil {
 		return 0, err

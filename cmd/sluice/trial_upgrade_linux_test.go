@@ -137,7 +137,9 @@ func (r *replica) startLoad(ctx context.Context, perSecond int, writer *counter)
 		if i%3 == 1 {
 			c = http2()
 		}
-		c.Transport.(*http.Transport).DisableKeepAlives = i%3 == 2 //nolint:forcetypeassert // it is ours
+		if i%3 == 2 {
+			oneEach(c)
+		}
 		l.wait.Go(func() {
 			defer c.CloseIdleConnections()
 			tick := time.NewTicker(every)
@@ -211,7 +213,7 @@ func TestFailedUpgradeChangesNothing(t *testing.T) {
 	t.Parallel()
 	p := startRoomy(t, standIn(t))
 	text := readFile(t, p.path)
-	for i, bad := range []string{"origin: [", strings.Replace(text, "origin: ", "orgin: ", 1)} {
+	for i, bad := range []string{"origin: [", text + "streems: {}\n"} {
 		writeFile(t, p.path, bad)
 		must(t, p.cmd.Process.Signal(syscall.SIGUSR2))
 		eventually(t, "it is told", func() bool { return p.lines(t, `"upgrade failed; this process goes on"`) == i+1 })

@@ -184,7 +184,7 @@ func duplicate(l net.Listener) (*os.File, error) {
 	if dupErr != nil {
 		return nil, dupErr
 	}
-	return os.NewFile(uintptr(fd), l.Addr().String()), nil //nolint:gosec // a descriptor
+	return os.NewFile(uintptr(fd), l.Addr().String()), nil
 }
 
 func environWithout(names ...string) []string {

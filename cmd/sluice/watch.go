@@ -69,7 +69,8 @@ func (w *watch) run(ctx context.Context) {
 				settled.Reset(w.settle)
 			}
 			continue
-		case <-faults: // some events are lost; what they were of is in the files
+		case err := <-faults: // some events are lost; what they were of is in the files
+			w.log.Debug("watching the configuration", zap.Error(err))
 		case <-poll.C:
 		case <-settled.C:
 			waiting = false

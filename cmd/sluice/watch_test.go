@@ -253,7 +253,7 @@ func TestWatchLoadsOnlyWhatHasChanged(t *testing.T) {
 		}
 	}
 	put(t, path, watchedText("r1"))
-	must(t, os.Chtimes(path, time.Now(), time.Now()), os.Chmod(path, 0o640))
+	must(t, os.Chtimes(path, time.Now(), time.Now()), os.Chmod(path, 0o400), os.Chmod(path, 0o600))
 	put(t, filepath.Join(wd.dir, "other.yaml"), "x")
 	looks(false, 0)
 	// What somebody else has loaded, as on SIGHUP, is not loaded again.

@@ -119,7 +119,7 @@ func duplicate(f *os.File) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return os.NewFile(uintptr(fd), f.Name()), nil //nolint:gosec // a descriptor
+	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
 // makeFile makes the file where there is none.
