@@ -26,6 +26,26 @@ func comesAgain(reason error) bool {
 	return errors.Is(reason, errLeaving) || errors.Is(reason, errTooOld)
 }
 
+// renewal is such a reason, with what the tail's reader is told.
+type renewal struct {
+	error
+
+	hint []byte
+}
+
+func (r *renewal) Unwrap() error { return r.error }
+
+// renew makes a reason for one tail; o.mu is held.
+func (o *openTails) renew(why error) *renewal { return &renewal{why, o.retryHint()} }
+
+// hintOf is what a tail ends with that ends for a reason.
+func hintOf(reason error) []byte {
+	if r, ok := errors.AsType[*renewal](reason); ok {
+		return r.hint
+	}
+	return nil
+}
+
 // endingOf is how an answer ended whose tail was ended for a reason.
 func endingOf(reason error) ending {
 	switch {
@@ -91,7 +111,11 @@ func (o *openTails) armAge(t *openTail) {
 	}
 	chance := time.Duration(o.random() * float64(o.maxAge/agePart))
 	left := max(o.maxAge-o.maxAge/agePart-o.now().Sub(t.opened), 0)
-	t.aged = time.AfterFunc(left+chance, func() { t.end(errTooOld) })
+	t.aged = time.AfterFunc(left+chance, func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		t.end(o.renew(errTooOld))
+	})
 }
 
 // Leave has every answer from now on end its connection, so that clients open another
@@ -117,11 +141,7 @@ func (o *openTails) drain(ctx context.Context, over time.Duration) {
 		if over > 0 {
 			part = min(float64(time.Since(begun))/float64(over), 1)
 		}
-		next := o.toEnd(part, told)
-		for _, t := range next {
-			t.end(errLeaving)
-		}
-		told += len(next)
+		told += o.endSome(part, told)
 		if part >= 1 {
 			return
 		}
@@ -133,9 +153,9 @@ func (o *openTails) drain(ctx context.Context, over time.Duration) {
 	}
 }
 
-// toEnd are the tails to end now so that a part of all has been told: those, and how
-// many were told before. With the last part the door is closed.
-func (o *openTails) toEnd(part float64, told int) []*openTail {
+// endSome ends so many tails that a part of all has been told, those of before included,
+// and returns how many. With the last part the door is closed.
+func (o *openTails) endSome(part float64, told int) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.closed = part >= 1
@@ -149,8 +169,9 @@ func (o *openTails) toEnd(part float64, told int) []*openTail {
 	left = left[:max(0, min(n, len(left)))]
 	for _, t := range left {
 		t.told = true
+		t.end(o.renew(errLeaving))
 	}
-	return left
+	return len(left)
 }
 
 // shortWait is the least that a node waits at a long-poll (facts §2).

@@ -51,8 +51,6 @@ type openTail struct {
 	aged    *time.Timer // ends it for its age; nil = nothing does; guarded by openTails.mu
 	told    bool        // to end, at the end of the gateway; guarded by openTails.mu
 
-	hint []byte // that it ends with where its reader is to come again
-
 	mu     sync.Mutex
 	reason error // that it was ended for
 	events *eventBody
@@ -72,7 +70,7 @@ func (t *openTail) end(reason error) {
 	t.reason = reason
 	switch {
 	case comesAgain(reason) && t.events != nil:
-		t.events.endToResume(t.hint)
+		t.events.endToResume(hintOf(reason))
 	case comesAgain(reason) && t.route.Tail == SSE:
 		// Its head comes at once, and its end with it.
 	case t.events != nil:
@@ -125,7 +123,7 @@ func (t *openTail) begin(events *eventBody) error {
 	}
 	t.events, t.begun = events, true
 	if t.reason != nil && events != nil {
-		events.endToResume(t.hint)
+		events.endToResume(hintOf(t.reason))
 	}
 	return nil
 }
@@ -138,11 +136,11 @@ func (o *openTails) add(t *openTail) {
 		o.all, o.due = make(map[*openTail]struct{}), make(map[*openTail]struct{})
 	}
 	o.all[t] = struct{}{}
-	t.opened, t.hint = o.now(), o.retryHint()
+	t.opened = o.now()
 	o.arm(t, t.principal)
 	o.armAge(t)
 	if o.closed {
-		t.end(errLeaving)
+		t.end(o.renew(errLeaving))
 	}
 }
 

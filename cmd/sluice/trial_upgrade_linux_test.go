@@ -37,7 +37,7 @@ func theUpgradeTrial() upgradeTrial {
 func TestUpgradeIsNotNoticed(t *testing.T) {
 	tr := theUpgradeTrial()
 	p := startRoomy(t, standIn(t), "drain_timeout: 2s", "drain_timeout: "+tr.drain.String())
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	writer := &counter{e: p.edge, client: http1()}
 	must(t, writer.add(ctx))
