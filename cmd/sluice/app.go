@@ -75,6 +75,7 @@ type App struct {
 	started       *config.Config    // at the start: what needs a restart is as it says
 
 	connections *gateway.Connections
+	lingering   *gateway.Lingering
 	random      io.Reader // of request ids
 
 	reloading chan struct{} // full while a reload is under way: one at a time
@@ -91,6 +92,7 @@ func newApp(o appOptions) (*App, error) {
 		registry: prometheus.NewRegistry(), draining: make(chan struct{}),
 		public: o.Public, admin: o.Admin, handed: o.Handed, successor: make(chan struct{}), supervisor: supervisor{o.Log},
 		random: newBuffered(rand.Reader), reloading: make(chan struct{}, 1), connections: gateway.NewConnections(),
+		lingering: gateway.NewLingering(),
 	}
 	var err error
 	if a.metrics, err = telemetry.NewMetrics(a.registry); err != nil {

@@ -61,7 +61,7 @@ func (a *App) Serve(ctx, cut context.Context) error {
 	}
 	serve(admin, a.admin)
 	for _, l := range a.public {
-		serve(public, a.connections.Listener(l))
+		serve(public, a.connections.Listener(a.lingering.Listener(l)))
 	}
 	a.handed.ready()
 	a.supervisor.ready()
@@ -126,6 +126,7 @@ func (a *App) leave(ctx, cut context.Context, public, admin *http.Server) {
 	delay, timeout := a.config.DrainDelay, a.config.DrainTimeout
 	a.mu.Unlock()
 	close(a.draining)
+	a.lingering.Begin()
 	a.gateway.Load().Leave()
 	switch {
 	case a.handedOver():
@@ -158,6 +159,7 @@ func (a *App) drain(cut context.Context, public *http.Server, timeout time.Durat
 	over := min(timeout-min(timeout/4, tailEnd), time.Duration(a.limits.OpenTails())*tailsApart)
 	ending.Go(func() { a.gateway.Load().EndTails(ctx, over) })
 	err := public.Shutdown(ctx)
+	a.lingering.Wait(ctx)
 	cancel()
 	ending.Wait()
 	switch {

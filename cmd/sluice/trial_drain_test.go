@@ -28,7 +28,7 @@ func theStopTrial() stopTrial {
 	if soak() {
 		return stopTrial{tails: 1000, reads: 200, appends: 50, delay: 3 * time.Second, drain: 30 * time.Second}
 	}
-	return stopTrial{tails: 200, reads: 20, appends: 10, delay: 2 * time.Second, drain: 6 * time.Second}
+	return stopTrial{tails: 200, reads: 20, appends: 10, delay: 2 * time.Second, drain: 8 * time.Second}
 }
 
 const largeRead = 5 << 20
@@ -89,7 +89,7 @@ func TestStopLosesNothing(t *testing.T) {
 	crowd.wait.Wait()
 	select {
 	case err := <-p.exited:
-		if took := time.Since(stopped); err != nil || took > tr.delay+tr.drain+10*time.Second {
+		if took := time.Since(stopped); err != nil || took > tr.delay+tr.drain+30*time.Second {
 			t.Errorf("exit after %v: %v", took, err)
 		}
 	case <-ctx.Done():
@@ -212,7 +212,10 @@ func (r *replica) visit(ctx context.Context, content []byte) func(t *testing.T) 
 		}
 		go func() {
 			var got result
+			pause := time.NewTicker(100 * time.Millisecond)
+			defer pause.Stop()
 			for got.refused == 0 && ctx.Err() == nil {
+				<-pause.C
 				n, err := r.readOnce(ctx, c, content)
 				switch {
 				case err == nil:
