@@ -30,6 +30,11 @@ endif
 # The linters have a module file of their own; Go builds them once and keeps them in its cache.
 LINT := $(GO) tool -modfile=tools/lint/go.mod golangci-lint
 
+# Other people's clients that the tests run through the gateway: a folder for each state of the two
+# files that lock them. The tests find it by the same name (internal/realclients).
+CLIENTS_ROOT := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/sluice/clients-$(shell cat tools/clients/package-lock.json tools/clients/requirements.txt | sha256sum | cut -c1-12)
+export SLUICE_CLIENTS ?= $(CLIENTS_ROOT)
+
 # Go stamps the version from Git. Where Git cannot read the tree (an archive, another owner) the
 # build goes on without the stamp instead of failing.
 BUILDVCS := $(shell git rev-parse HEAD >/dev/null 2>&1 || echo -buildvcs=false)
@@ -118,8 +123,12 @@ schemathesis: ## schemathesis for the tests: a minute once, needs Python 3.10 or
 		"$(SCHEMATHESIS_ROOT)/bin/pip" install --quiet --disable-pip-version-check "schemathesis==$(SCHEMATHESIS_VERSION)"; }
 	@"$(SCHEMATHESIS_ROOT)/bin/schemathesis" --version
 
+.PHONY: clients
+clients: ## the Durable Streams clients for the tests: seconds, needs Node.js 20 with npm, Python 3.10
+	@CLIENTS_ROOT="$(CLIENTS_ROOT)" tools/clients.sh
+
 .PHONY: clean
-clean: ## what was built here; the real Ursula and Go's caches stay
+clean: ## what was built here; the real parts and Go's caches stay
 	@rm -rf bin
 
 # Always asked: Go itself knows whether anything changed.

@@ -32,6 +32,9 @@ type Config struct {
 	// Where accounts, streams and keys are kept that people manage.
 	Store Store `yaml:"store"`
 
+	// The records of changes, which the store keeps.
+	Audit Audit `yaml:"audit"`
+
 	// Where replicas share the counts of limits.
 	Redis Redis `yaml:"redis"`
 
@@ -53,6 +56,9 @@ type Config struct {
 
 	// Pages of other origins.
 	CORS CORS `yaml:"cors"`
+
+	// What accounts use, to be billed.
+	Usage Usage `yaml:"usage"`
 
 	// The public server itself.
 	Server Server `yaml:"server"`
@@ -101,13 +107,6 @@ type Admin struct {
 	Token secret.Secret `yaml:"token" eg:"\"${SLUICE_ADMIN_TOKEN}\"" format:"bearer" restart:"true"`
 }
 
-// TLS says how the public listener ends TLS.
-type TLS struct {
-	// `off`: plain HTTP/1.1 and HTTP/2 with prior knowledge, for a load balancer
-	// that ends TLS in front. Keys travel in clear between the two.
-	Mode string `yaml:"mode" default:"off" eg:"off" enum:"off" restart:"true"`
-}
-
 // Ursula is the cluster behind the gateway.
 type Ursula struct {
 	// Base URLs of the nodes, at least one, each once: `http` or `https`, host
@@ -144,6 +143,13 @@ type Store struct {
 
 // Configured reports whether there is a store.
 func (s Store) Configured() bool { return !s.URL.IsZero() }
+
+// Audit is the section for the records of changes.
+type Audit struct {
+	// How long a record is kept, that of a deleted account too. 0: for ever. A replica
+	// takes out what is older a little at a time; with several, give all the same.
+	Keep time.Duration `yaml:"keep" default:"9600h" eg:"9600h" min:"0s" max:"876000h"`
+}
 
 // Redis says where replicas share their counts: a single server, Sentinel or a
 // Cluster. Without it each process counts by itself.
@@ -230,6 +236,32 @@ type Tails struct {
 	MaxAge time.Duration `yaml:"max_age" default:"0s" eg:"1h" min:"0s" max:"8760h"`
 }
 
+// Usage is the section for metering. Use is metered where there is a store, or an export.
+type Usage struct {
+	// A file that batches of usage are written to, one line of JSON each, to be billed
+	// from (docs/usage.md); absent: none. It is this replica's own, and made where it is
+	// missing. What rotates it may rename it at any time.
+	Export string `yaml:"export" eg:"/var/lib/sluice/usage.jsonl" format:"label" restart:"true"`
+
+	// How often what was counted is written, and at each hour's end. A process that is
+	// killed loses so much at the most.
+	Flush time.Duration `yaml:"flush" default:"30s" eg:"30s" min:"1s" max:"10m" restart:"true"`
+
+	// The unit of appends: one that is larger counts as several chunks, and each as one at
+	// least.
+	ChunkBytes Bytes `yaml:"chunk_bytes" default:"64KiB" eg:"64KiB" min:"1" max:"32MiB" restart:"true"`
+
+	// Of how many streams the reads are counted apart in a batch, in the order in which
+	// they are read first; the rest is one sum. 0: of none.
+	StreamReads int `yaml:"stream_reads" default:"0" eg:"1000" min:"0" max:"10000" restart:"true"`
+
+	// How long the store keeps batches, which have to be billed from within it.
+	KeepBatches time.Duration `yaml:"keep_batches" default:"840h" eg:"840h" min:"24h" max:"87600h" restart:"true"`
+
+	// How long the store keeps the sums of each hour, which owners see.
+	KeepHours time.Duration `yaml:"keep_hours" default:"9600h" eg:"9600h" min:"24h" max:"87600h" restart:"true"`
+}
+
 // CORS is the section for pages of other origins (design §9).
 type CORS struct {
 	// Origins whose pages may use this gateway, each once and as browsers send it:
@@ -253,99 +285,14 @@ type Server struct {
 	FailedCredentialsPerMinute int `yaml:"failed_credentials_per_minute" default:"60" eg:"60" min:"0" max:"1000000"`
 }
 
-// Limits are what accounts may use (design §6).
-type Limits struct {
-	// The limits of an account that sets none of its own.
-	Default DefaultLimits `yaml:"default"`
-
-	// What an account always gets on each replica, up to its own limit, however its
-	// traffic is split over them, and whether Redis answers or not.
-	Floor Floor `yaml:"floor"`
-
-	// Memory for request bodies held at one time, over all accounts, so that a
-	// write can be sent again after a leader's redirect. A write that does not
-	// fit is refused with 503. An eighth of it, at most 32 MiB, is kept for bodies
-	// of up to 1 MiB. At least twice the largest `request_bytes` in force.
-	BodyBudget Bytes `yaml:"body_budget" default:"256MiB" eg:"256MiB" min:"0" max:"1024GiB"`
-}
-
-// DefaultLimits are one account's limits, complete. Zero closes what it limits.
-type DefaultLimits struct {
-	// Requests a second that an account may make, sustained. 0 refuses all.
-	RequestsPerSecond int `yaml:"requests_per_second" default:"50" eg:"50" min:"0" max:"1000000000"`
-
-	// Requests that may come at once after a pause. At least 1 where
-	// `requests_per_second` is above 0; 0 refuses all.
-	Burst int `yaml:"burst" default:"100" eg:"100" min:"0" max:"1000000000"`
-
-	// Live reads (`live=sse`, `live=long-poll`) open at one time. 0 refuses all.
-	OpenTails int `yaml:"open_tails" default:"16" eg:"16" min:"0" max:"1000000000"`
-
-	// Bodies over 1 MiB that are read at one time. 0 refuses all of them.
-	Uploads int `yaml:"uploads" default:"8" eg:"8" min:"0" max:"1000000"`
-
-	// Bytes of such bodies at one time; the only one under way may have more. 0
-	// refuses all of them.
-	UploadBytes Bytes `yaml:"upload_bytes" default:"64MiB" eg:"64MiB" min:"0" max:"1024GiB"`
-
-	// Bytes of one request's body. At most 32 MiB, which is the node's own
-	// limit and fixed there. 0 refuses every body.
-	RequestBytes Bytes `yaml:"request_bytes" default:"8MiB" eg:"8MiB" min:"0" max:"32MiB"`
-}
-
-// Floor is what a replica grants by itself (design §6).
-type Floor struct {
-	// Requests a second.
-	RequestsPerSecond int `yaml:"requests_per_second" default:"50" eg:"50" min:"0" max:"1000000000"`
-
-	// Live reads open at one time.
-	OpenTails int `yaml:"open_tails" default:"16" eg:"16" min:"0" max:"1000000000"`
-}
-
-// AccountLimits are one account's own limits; nil takes the default's.
-type AccountLimits struct {
-	// Requests a second, sustained. Absent: `limits.default`; 0 refuses all.
-	RequestsPerSecond *int `yaml:"requests_per_second" eg:"200" min:"0" max:"1000000000"`
-
-	// Requests at once after a pause. Absent: `limits.default`.
-	Burst *int `yaml:"burst" eg:"400" min:"0" max:"1000000000"`
-
-	// Live reads open at one time. Absent: `limits.default`; 0 refuses all.
-	OpenTails *int `yaml:"open_tails" eg:"64" min:"0" max:"1000000000"`
-
-	// Bodies over 1 MiB read at one time. Absent: `limits.default`; 0 refuses them.
-	Uploads *int `yaml:"uploads" eg:"16" min:"0" max:"1000000"`
-
-	// Bytes of such bodies at one time. Absent: `limits.default`; 0 refuses them.
-	UploadBytes *Bytes `yaml:"upload_bytes" eg:"128MiB" min:"0" max:"1024GiB"`
-
-	// Bytes of one request's body, at most 32 MiB. Absent: `limits.default`; 0
-	// refuses every body.
-	RequestBytes *Bytes `yaml:"request_bytes" eg:"1MiB" min:"0" max:"32MiB"`
-}
-
-// Over lays the account's own limits over the defaults.
-func (l AccountLimits) Over(d DefaultLimits) DefaultLimits {
-	over(&d.RequestsPerSecond, l.RequestsPerSecond)
-	over(&d.Burst, l.Burst)
-	over(&d.OpenTails, l.OpenTails)
-	over(&d.Uploads, l.Uploads)
-	over(&d.UploadBytes, l.UploadBytes)
-	over(&d.RequestBytes, l.RequestBytes)
-	return d
-}
-
-func over[T any](dst, own *T) {
-	if own != nil {
-		*dst = *own
-	}
-}
-
 // Streams are the rules for all streams.
 type Streams struct {
-	// Who creates and deletes streams. `managed`: this gateway does, so that a
-	// client's `PUT` and `DELETE` of a stream itself are refused with 403.
-	Lifecycle string `yaml:"lifecycle" default:"managed" eg:"managed" enum:"managed"`
+	// Who creates and deletes streams. `managed`: the Management API and this file
+	// alone, so that a client's `PUT` and `DELETE` of a stream itself are refused
+	// with 403. `protocol`: clients too, at the stream's own URL and with any key
+	// that writes and reaches the name, as the Durable Streams protocol has it; that
+	// needs a `store`.
+	Lifecycle string `yaml:"lifecycle" default:"managed" eg:"managed" enum:"managed|protocol"`
 }
 
 // Log is the section for the log.

@@ -53,10 +53,12 @@ func defaults() *Config {
 		Listen: []string{":8080"},
 		Origin: "https://streams.example.com",
 		Admin:  Admin{Listen: "127.0.0.1:9090"},
-		TLS:    TLS{Mode: "off"},
+		TLS:    TLS{Mode: "off", CA: defaultCA},
 		Ursula: Ursula{Nodes: []string{"http://10.0.0.1:4437"}},
 		Auth:   Auth{TokenLifetime: 10 * time.Minute, ExchangePerSecond: 10},
 		Tails:  Tails{Heartbeat: 15 * time.Second},
+		Audit:  Audit{Keep: 9600 * time.Hour},
+		Usage:  Usage{Flush: 30 * time.Second, ChunkBytes: 64 * KiB, KeepBatches: 35 * 24 * time.Hour, KeepHours: 400 * 24 * time.Hour},
 		Store:  Store{StaleFor: 15 * time.Minute, KnownKeys: 100_000},
 		Server: Server{ConnectionsPerAddress: 1024, FailedCredentialsPerMinute: 60},
 		Limits: Limits{
@@ -109,7 +111,12 @@ func TestGoodFiles(t *testing.T) {
 	}
 	full.CORS.Origins = []string{"https://app.example.com", "http://localhost:3000", "https://[fd00::1]:8443", "capacitor://localhost"}
 	full.Tails = Tails{Heartbeat: 20 * time.Second, MaxAge: 2 * time.Hour}
+	full.Usage = Usage{
+		Export: "/var/lib/sluice/usage.jsonl", Flush: 10 * time.Second, ChunkBytes: 4 * KiB, StreamReads: 100,
+		KeepBatches: 48 * time.Hour, KeepHours: 72 * time.Hour,
+	}
 	full.Server.FailedCredentialsPerMinute, full.Server.ConnectionsPerAddress = 0, 50
+	full.Audit.Keep = 24 * time.Hour
 	full.Redis = Redis{URL: secret.New("rediss://user:word@10.0.0.9:6380/2"), Addrs: []string{"10.0.0.10:26379"}, MasterName: "limits", Mode: "sentinel"}
 	full.Limits = Limits{
 		Default: DefaultLimits{RequestsPerSecond: 10, Burst: 20, OpenTails: 4, Uploads: 2, UploadBytes: 16 * MiB, RequestBytes: 4 * MiB},
@@ -145,9 +152,16 @@ func TestGoodFiles(t *testing.T) {
 
 	stored := defaults()
 	stored.Store = Store{URL: secret.New("postgres://sluice:word@10.0.0.5:5432/sluice"), StaleFor: time.Minute, KnownKeys: 5000}
+	stored.Streams.Lifecycle = Protocol
 	stored.Auth.SealingKey = secret.New("MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=")
 
-	want := map[string]*Config{"good-store.yml": stored, "good-minimal.yml": minimalFile, "good-full.yml": full, "good-bom-crlf-file.yml": odd}
+	acme, files := defaults(), defaults()
+	acme.TLS = TLS{
+		Mode: TLSACME, Domains: []string{"other.example.com", "streams.example.com"}, Email: "ops@example.com", HTTPListen: ":80",
+		CA: "https://ca.example.com/directory", CARoot: "/etc/root.pem", Storage: filepath.Join("testdata", "state"),
+	}
+	files.TLS = TLS{Mode: TLSFiles, Cert: filepath.Join("testdata", "tls", "tls.crt"), Key: "/etc/tls.key", HTTPListen: ":80", CA: defaultCA}
+	want := map[string]*Config{"good-store.yml": stored, "good-minimal.yml": minimalFile, "good-full.yml": full, "good-bom-crlf-file.yml": odd, "good-tls-acme.yml": acme, "good-tls-files.yml": files}
 	for _, file := range testFiles(t, "good-*.yml") {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			c, err := Load(file, testOptions())

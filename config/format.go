@@ -34,6 +34,10 @@ func checkFormat(format, s string) (string, error) {
 		return s, checkMedia(s)
 	case "label":
 		return s, checkLabel(s)
+	case "domain":
+		return s, checkDomain(s)
+	case "email":
+		return s, checkEmail(s)
 	}
 	return s, nil
 }
@@ -68,6 +72,30 @@ func hostName(s string) bool {
 		}
 	}
 	return true
+}
+
+// checkDomain checks a name that a certificate can be for, in the one spelling in which
+// clients send it: lower case, xn-- for other scripts, no dot at the end.
+func checkDomain(s string) error {
+	want := "want a host name in lower case, other scripts in their xn-- form"
+	better := strings.TrimSuffix(strings.ToLower(s), ".")
+	name := strings.TrimPrefix(better, "*.")
+	if _, err := netip.ParseAddr(name); err == nil || !hostName(name) || strings.ContainsRune(name, '_') || strings.HasSuffix(name, ".") {
+		return &formatError{want: want + "; no address, no port, no scheme"}
+	}
+	if better != s {
+		return &formatError{want, better}
+	}
+	return nil
+}
+
+// checkEmail looks for what is surely no address; the authority judges the rest.
+func checkEmail(s string) error {
+	name, host, ok := strings.Cut(s, "@")
+	if !ok || name == "" || !hostName(host) || strings.ContainsAny(s, " \t<>,;\"") || !utf8.ValidString(s) {
+		return &formatError{want: "want one e-mail address"}
+	}
+	return nil
 }
 
 // baseURL checks a URL of scheme, host and port. An origin has to be written in

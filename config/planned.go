@@ -13,14 +13,11 @@ type PlannedKey struct {
 
 // Planned lists what is not built yet. Each row goes when its key comes.
 func Planned() []PlannedKey {
-	const noTLS = "write mode: off, or remove it. End TLS at a load balancer in front of this gateway"
-	const noTLSKeys = "remove it. End TLS at a load balancer in front of this gateway"
 	const fixed = "remove it. The server's own limits hold"
 	return []PlannedKey{
 		{"cache", "remove it. Every read goes to a node"},
 		{"tails.share", "remove it. Each live read has its own read at a node"},
 		{"management", "remove it. The Management API is at the origin, under /v1"},
-		{"usage", "remove it. Use is not metered"},
 		{"trace", "remove it. No traces are sent"},
 		{"server.header_bytes", fixed},
 		{"server.idle", fixed},
@@ -28,15 +25,6 @@ func Planned() []PlannedKey {
 		{"proxy_protocol", "remove it. Name the load balancer in trusted_proxies and have it send X-Forwarded-For"},
 		{"admin.pprof", "remove it. There are no profiles"},
 		{"log.sample", "remove it. Every request is logged"},
-		{"tls.mode=acme", noTLS},
-		{"tls.mode=files", noTLS},
-		{"tls.mode=internal", noTLS},
-		{"tls.cert", noTLSKeys},
-		{"tls.key", noTLSKeys},
-		{"tls.domains", noTLSKeys},
-		{"tls.email", noTLSKeys},
-		{"tls.http_listen", noTLSKeys},
-		{"streams.lifecycle=protocol", "write lifecycle: managed, or remove it. Declare streams in this file; they are created where missing"},
 	}
 }
 

@@ -20,6 +20,7 @@ func TestRestartOnly(t *testing.T) {
 		"reloaded":      {"log: {level: debug}\ndrain_timeout: 1s\naccounts: [{id: acme}]", nil},
 		"admin token":   {"admin: {token: x}", []string{"admin.token"}},
 		"credentials":   {everyCredential, nil},
+		"tls":           {"tls: {mode: acme, email: ops@example.com, domains: [streams.example.com], http_listen: \":80\", ca_root: r.pem, storage: s}", []string{"tls.mode", "tls.http_listen", "tls.ca_root", "tls.storage"}},
 		"same, written": {`listen: [":8080"]`, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

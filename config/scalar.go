@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -49,6 +50,10 @@ func (d *decoder) scalar(n *yaml.Node, v reflect.Value, at position, path string
 	}
 	if err := set(v, text, s); err != nil {
 		d.problem(at, path, "%s; got %s", advice(err, expanded, s), got)
+		return
+	}
+	if s.format == "path" && !filepath.IsAbs(text) {
+		v.SetString(filepath.Join(d.dir, text))
 	}
 }
 

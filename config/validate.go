@@ -25,12 +25,14 @@ func (f *findings) add(path, format string, args ...any) {
 func validate(c *Config, g Grammar) []finding {
 	var f findings
 	f.listeners(c)
+	f.tls(c)
 	f.nodes(c.Ursula.Nodes)
 	f.auth(c, g)
 	f.origins(c.CORS.Origins)
 	f.limits(c)
 	f.redis(c.Redis, g)
 	f.store(c, g)
+	f.streams(c)
 	f.accounts(c.Accounts, g)
 	return f
 }
@@ -74,6 +76,18 @@ func (f *findings) store(c *Config, g Grammar) {
 	}
 }
 
+// Lifecycles of streams (Streams.Lifecycle).
+const (
+	Managed  = "managed"
+	Protocol = "protocol"
+)
+
+func (f *findings) streams(c *Config) {
+	if c.Streams.Lifecycle == Protocol && !c.Store.Configured() {
+		f.add("streams.lifecycle", `protocol needs a store, which holds what clients create; write store: {url: "sqlite:/var/lib/sluice/sluice.db"}, or lifecycle: managed`)
+	}
+}
+
 func (f *findings) listeners(c *Config) {
 	type listener struct{ path, addr string }
 	var all []listener
@@ -94,6 +108,9 @@ func (f *findings) listeners(c *Config) {
 		check(path, addr)
 	}
 	check("admin.listen", c.Admin.Listen)
+	if c.TLS.HTTPListen != "" {
+		check("tls.http_listen", c.TLS.HTTPListen)
+	}
 	if c.Admin.Token.IsZero() && !loopback(c.Admin.Listen) {
 		f.add("admin.token", `is required, since admin.listen is not a loopback address; write token: "${SLUICE_ADMIN_TOKEN}", or listen: 127.0.0.1:9090`)
 	}

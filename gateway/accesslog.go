@@ -13,14 +13,16 @@ import (
 // logRequest writes the request's one line and counts it. No header and no
 // query is ever logged; a target that was not understood is cut and cleaned.
 func (c *chain) logRequest(s *Scope, r *http.Request) {
-	took := c.Now().Sub(s.Start)
+	now := c.Now()
+	took := now.Sub(s.Start)
 	status := s.answer.status
 	if status == 0 && s.end == endClientClosed {
 		status = statusClientClosed
 	}
 	c.Metrics.Request(s.Route.Operation.String(), status, took, s.Route.Tail != NoTail)
 	c.Metrics.Ended(string(s.end))
-	c.Metrics.Bytes(s.bytesIn, s.answer.bytes-s.beats)
+	c.Metrics.Bytes(s.bytesIn, s.answer.use.Bytes())
+	c.countUse(s, now)
 	if s.refused != "" {
 		c.Metrics.Refused(string(s.refused))
 	}
@@ -53,7 +55,7 @@ func (l *accessLine) MarshalLogObject(e zapcore.ObjectEncoder) error {
 	e.AddInt("status", l.status)
 	e.AddString("end", string(l.end))
 	e.AddInt64("bytes_in", l.bytesIn)
-	e.AddInt64("bytes_out", l.answer.bytes-l.beats)
+	e.AddInt64("bytes_out", l.answer.use.Bytes())
 	e.AddDuration("seconds", l.took)
 	if l.Route.Operation == NoOperation {
 		e.AddString("target", telemetry.Foreign(pathOf(l.request.RequestURI)))

@@ -67,13 +67,3 @@ func (c *chain) accountOf(ctx context.Context, id tenant.AccountID) (*tenant.Acc
 		return account, refusal.New(refusal.AccountRevoked, nil)
 	}
 }
-
-// lifecycle keeps the making and deleting of streams for the operator.
-func (c *chain) lifecycle(next handler) handler {
-	return func(s *Scope, w http.ResponseWriter, r *http.Request) error {
-		if op := s.Route.Operation; op == Create || op == Delete {
-			return refusal.New(refusal.StreamLifecycle, nil)
-		}
-		return next(s, w, r)
-	}
-}

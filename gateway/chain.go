@@ -66,7 +66,10 @@ func (c *chain) order() []middleware {
 		c.tail,
 		// Only what has its slot is followed.
 		c.live,
-		// Last: only what passed everything else may occupy the body budget.
+		// Only what passed everything else may occupy the body budget.
 		c.readBody,
+		// Last, when nothing is left that could refuse it: what is written down here is
+		// about to go to a node, and until then no byte of it has.
+		c.change,
 	}
 }

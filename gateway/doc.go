@@ -9,6 +9,7 @@
 //	  account ──── standing of the stream's account               402 403
 //	  lifecycle ── PUT or DELETE of the stream itself             403
 //	  admit ────── body size, rate, open tails, body              413 429 503 408
+//	  change ───── a PUT or DELETE of a stream, written down       404 409 503
 //	  proxy ────── httputil.ReverseProxy over upstream.Pool       502 503 504
 //	  answer ───── Cache-Control and header hygiene
 //

@@ -1,10 +1,10 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
-	"strings"
 	"sync"
 	"time"
 )
@@ -24,8 +24,9 @@ var (
 )
 
 // eventBody is the body of server-sent events on its way from the node to the
-// client. It knows where an event ends, so that it can be ended between two. Read
-// and Close belong to one goroutine; end may be called by any.
+// client. It knows where an event ends, and whether the offset of its data is told, so
+// that it can be ended there. Read and Close belong to one goroutine; end may be called
+// by any.
 type eventBody struct {
 	body   io.ReadCloser
 	cancel context.CancelCauseFunc // of the exchange: it makes a Read return
@@ -34,34 +35,34 @@ type eventBody struct {
 	mu      sync.Mutex
 	at      eventBoundary // after what was handed on
 	last    []byte        // that it is to end with; nil while it goes on
-	resume  bool          // it is to end where its reader can go on without a gap or a repeated event
+	yields  bool          // and what has to end goes before that
 	over    bool          // the node's part is over: what is left of last, then the end
 	stopped bool          // the client's side is not ours any more
 	timer   *time.Timer
 }
 
-// end lets the event under way come to its end, and then ends the body, cleanly,
-// with last. An event that is not whole in time is cut, with no clean end.
-func (b *eventBody) end(last []byte) { b.endAt(last, false) }
+// end lets the event under way come to its end, with the control event that data is
+// owed, and then ends the body, cleanly, with last. What is not whole in time is cut,
+// with no clean end.
+func (b *eventBody) end(last []byte) { b.endWith(last, false) }
 
-// endToResume is end, and waits for the event behind data too that says from where
-// to go on: a reader that had the one without the other would be told the data again.
-func (b *eventBody) endToResume(last []byte) { b.endAt(last, true) }
+// endToResume is end for a tail whose reader may go on elsewhere. What has to end goes
+// before it, until the last byte is on its way.
+func (b *eventBody) endToResume(last []byte) { b.endWith(last, true) }
 
-func (b *eventBody) endAt(last []byte, resume bool) {
+func (b *eventBody) endWith(last []byte, yields bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	// What must end goes before what only should.
-	if b.stopped || b.over || b.last != nil && (resume || !b.resume) {
+	if b.stopped || b.over || b.last != nil && (yields || !b.yields) {
 		return
 	}
 	again := b.last != nil
-	b.last, b.resume = last, resume
+	b.last, b.yields = last, yields
 	if !again {
 		b.timer = time.AfterFunc(eventTime, func() { b.cancel(errEventLate) })
 		b.until(time.Now().Add(eventTime))
 	}
-	if b.at.endable(resume) {
+	if b.at.boundary() {
 		b.cancel(errEnded)
 	}
 }
@@ -71,7 +72,7 @@ func (b *eventBody) endAt(last []byte, resume bool) {
 func (b *eventBody) between() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.last == nil && b.at.boundary()
+	return b.last == nil && !b.at.inEvent
 }
 
 // Read implements io.Reader.
@@ -90,9 +91,9 @@ func (b *eventBody) Read(p []byte) (int, error) {
 		return n, err
 	}
 	// What was not handed on may be left out: the client resumes before it.
-	passed, whole := 0, b.at.endable(b.resume)
+	passed, whole := 0, b.at.boundary()
 	if !whole {
-		passed, whole = b.at.passTo(p[:n], b.resume)
+		passed, whole = b.at.passToBoundary(p[:n])
 	}
 	if !whole {
 		return n, err
@@ -135,42 +136,24 @@ func (b *eventBody) stop() {
 
 var _ io.ReadCloser = (*eventBody)(nil)
 
-// eventBoundary follows a stream of events and knows whether it stands between
-// two: at the start, and behind each empty line (the HTML standard, "Parsing an
-// event stream"). A line ends with LF, CR, or both.
-//
-// It knows of Ursula's events that data is followed by a control event with the offset
-// to go on from (facts §10).
+// eventBoundary follows a stream of events and knows whether it may be ended here: at
+// the start, and behind each empty line (the HTML standard, "Parsing an event stream"),
+// but for a data event whose offset is still to come, in the control event that follows
+// it (facts §10). A client that is given such data and a clean end has to ask for it
+// again, and has it twice. A line ends with LF, CR, or both.
 type eventBoundary struct {
 	inEvent bool // something of an event has come
 	inLine  bool // something of a line has
 	cr      bool // the last byte was a CR, so that an LF belongs to it
+	owed    bool // the last named event was data
+	named   bool // the event under way has a name
+	data    bool // which is data
 
-	line  [len(dataEvent) + 1]byte // how the line begins
-	n     int                      // how much of that has come
-	kind  eventKind                // of the event under way
-	owing bool                     // data has come, and not yet from where to go on behind it
+	line [16]byte // how the line under way begins, enough to tell "event: data"
+	size int      // of it that is used
 }
 
-// eventKind is what the name of an event says.
-type eventKind uint8
-
-const (
-	unnamed eventKind = iota
-	dataKind
-	otherKind
-)
-
-const (
-	eventField = "event:"
-	dataEvent  = "event: data"
-)
-
-func (e *eventBoundary) boundary() bool { return !e.inEvent }
-
-// endable reports a place to end at: between two events, and with resume where the
-// reader knows from where to go on.
-func (e *eventBoundary) endable(resume bool) bool { return !e.inEvent && (!resume || !e.owing) }
+func (e *eventBoundary) boundary() bool { return !e.inEvent && !e.owed }
 
 func (e *eventBoundary) pass(p []byte) {
 	for _, c := range p {
@@ -178,11 +161,11 @@ func (e *eventBoundary) pass(p []byte) {
 	}
 }
 
-// passTo passes up to the next place to end at; whole tells that it came, and n how
-// many bytes stand before it.
-func (e *eventBoundary) passTo(p []byte, resume bool) (n int, whole bool) {
+// passToBoundary passes up to the next boundary; whole tells that it came, and n
+// how many bytes stand before it.
+func (e *eventBoundary) passToBoundary(p []byte) (n int, whole bool) {
 	for i, c := range p {
-		if e.next(c); e.endable(resume) {
+		if e.next(c); e.boundary() {
 			return i + 1, true
 		}
 	}
@@ -202,27 +185,26 @@ func (e *eventBoundary) next(c byte) {
 		e.endLine()
 	default:
 		e.inEvent, e.inLine, e.cr = true, true, false
-		if e.n < len(e.line) {
-			e.line[e.n] = c
-			e.n++
+		if e.size < len(e.line) {
+			e.line[e.size] = c
+			e.size++
 		}
 	}
 }
 
+// endLine reads the line for the name of its event, the last of which counts.
 func (e *eventBoundary) endLine() {
-	line := string(e.line[:e.n])
-	e.inLine, e.n = false, 0
-	if name, ok := strings.CutPrefix(line, eventField); ok {
-		e.kind = otherKind
-		if strings.TrimPrefix(name, " ") == "data" {
-			e.kind = dataKind
-		}
+	field, value, _ := bytes.Cut(e.line[:e.size], []byte(":"))
+	if string(field) == "event" {
+		e.named, e.data = true, string(bytes.TrimPrefix(value, []byte(" "))) == "data"
 	}
+	e.inLine, e.size = false, 0
 }
 
+// endEvent leaves the event. A comment by itself has no name, and changes nothing.
 func (e *eventBoundary) endEvent() {
-	if e.kind != unnamed { // a comment, or a field alone, says nothing
-		e.owing = e.kind == dataKind
+	if e.named {
+		e.owed = e.data
 	}
-	e.inEvent, e.kind = false, unnamed
+	e.inEvent, e.named, e.data = false, false, false
 }

@@ -51,6 +51,11 @@ type Options struct {
 	ExchangesPerSecond int
 	// Management is the API under /v1; nil: there is none.
 	Management Management
+	// Meter counts what requests use; nil: nobody does.
+	Meter Meter
+	// Lifecycle is told of PUT and DELETE of streams, which then go to the nodes; nil: they
+	// are refused, since the Management API does their work.
+	Lifecycle Lifecycle
 	// Failures counts bad credentials by client address: FailedPerMinute are
 	// answered 401, from then on one a second (or their 60th part, if more). 0
 	// counts none.

@@ -24,7 +24,9 @@ func cleanRequest(h http.Header) {
 
 func clientOnly(name string) bool {
 	switch name {
-	case "Authorization", "Cookie", "Idempotency-Key", "X-Idempotency-Key",
+	// A fork's source is another stream, which nobody has authorised; Ursula knows no forks.
+	case "Stream-Forked-From", "Stream-Fork-Offset", "Stream-Fork-Sub-Offset",
+		"Authorization", "Cookie", "Idempotency-Key", "X-Idempotency-Key",
 		"X-Http-Method-Override", "X-Http-Method", "X-Method-Override",
 		"X-Original-Url", "X-Original-Uri", "X-Original-Host", "X-Rewrite-Url", "X-Host",
 		"Forwarded", "Via", "X-Real-Ip", "True-Client-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "Cf-Connecting-Ip", "Fastly-Client-Ip",
@@ -57,10 +59,13 @@ func pass(from, to http.Header, same bool) {
 // own Cache-Control, and what design §8 owes.
 func (c *chain) finish(s *Scope, res *http.Response, h http.Header) {
 	head := res.Request.Method == http.MethodHead
-	if head {
+	if head && c.Lifecycle == nil {
 		// A managed stream's life is not the client's to read (facts 0.4).
 		delete(h, "Stream-Ttl")
 		delete(h, "Stream-Expires-At")
+	}
+	if s.Route.Operation == Create && res.StatusCode < http.StatusMultipleChoices {
+		h["Location"] = []string{c.Origin + s.Route.Path}
 	}
 	c.ownLimit(s, h)
 	if (res.StatusCode == http.StatusTooManyRequests || res.StatusCode == http.StatusServiceUnavailable) && h.Get("Retry-After") == "" {

@@ -2,16 +2,19 @@ package gateway
 
 import (
 	"net/http"
+	"net/netip"
 	"strings"
 
+	"sluice/auth"
 	"sluice/internal/refusal"
 )
 
 // Management answers what is under /v1 but the token exchange. It writes the answer, or
 // returns the refusal to answer with, having written no more than headers; the refusal
-// wraps auth's error where a credential is not good.
+// wraps auth's error where a credential is not good. The principal is who asked, nil
+// where that is nobody that is known. client is the address it came from.
 type Management interface {
-	Serve(w http.ResponseWriter, r *http.Request) error
+	Serve(w http.ResponseWriter, r *http.Request, client netip.Addr) (*auth.Principal, error)
 }
 
 // manage hands a request on to the Management API, which finds out by itself who asks.
@@ -23,7 +26,9 @@ func (c *chain) manage(s *Scope, w http.ResponseWriter, r *http.Request) error {
 	values := r.Header["Authorization"]
 	s.Credential = len(values) > 0
 	w.Header().Set(requestIDHeader, s.ID)
-	if err := c.Management.Serve(w, r); err != nil {
+	p, err := c.Management.Serve(w, r, s.Client)
+	s.Principal = p
+	if err != nil {
 		return c.failed(s, strings.Join(values, ","), err)
 	}
 	return nil

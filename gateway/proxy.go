@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"io"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -22,7 +21,6 @@ type passage struct {
 	proxy  httputil.ReverseProxy
 	chain  *chain
 	scope  *Scope
-	writer http.ResponseWriter
 	header http.Header     // of the answer to the client
 	client context.Context // of the client's request
 	events *eventBody      // of a live=sse read, once its head has come
@@ -32,7 +30,8 @@ type passage struct {
 // answered is its error; one that broke later has panicked with
 // http.ErrAbortHandler, so that the answer is cut for the client too.
 func (c *chain) forward(s *Scope, w http.ResponseWriter, r *http.Request) error {
-	p := &passage{proxy: c.proxy, chain: c, scope: s, writer: w, header: w.Header(), client: r.Context()}
+	p := &passage{proxy: c.proxy, chain: c, scope: s, header: w.Header(), client: r.Context()}
+	c.openUse(s)
 	p.proxy.Rewrite, p.proxy.Transport, p.proxy.ModifyResponse, p.proxy.ErrorHandler = p.rewrite, p, p.answer, p.failed
 	p.proxy.ServeHTTP(w, r)
 	if s.failure != nil && r.Context().Err() != nil {
@@ -92,7 +91,7 @@ func (p *passage) RoundTrip(out *http.Request) (*http.Response, error) {
 // send asks a node; wait is how long that may wait for something to come.
 func (p *passage) send(ctx context.Context, out *http.Request, wait time.Duration) (*http.Response, error) {
 	s := p.scope
-	return p.chain.Upstream.Send(ctx, out, upstream.Meta{
+	m := upstream.Meta{
 		Path:      streamKey(s.Route),
 		Body:      s.body,
 		Read:      !s.Route.Operation.Writes(),
@@ -105,7 +104,11 @@ func (p *passage) send(ctx context.Context, out *http.Request, wait time.Duratio
 		Parts:     partsOf(s.Route.Operation, out.Header),
 		Idle:      p.idle(),
 		IdleAfter: p.chain.Heartbeat,
-	})
+	}
+	if s.attempt != nil {
+		return p.sendChange(out, m)
+	}
+	return p.chain.Upstream.Send(ctx, out, m)
 }
 
 // answer makes the head of a node's answer the client's. It hands the header over
@@ -115,6 +118,8 @@ func (p *passage) answer(res *http.Response) error {
 	if err := p.follow(res); err != nil {
 		return err
 	}
+	p.scope.answered(res.StatusCode)
+	p.settle(res)
 	h := p.header
 	if p.scope.Route.Tail == SSE {
 		h = res.Header
@@ -159,12 +164,7 @@ func (p *passage) beat() error {
 	if p.events == nil || !p.events.between() {
 		return nil
 	}
-	n, err := io.WriteString(p.writer, heartbeat)
-	p.scope.beats += int64(n)
-	if err == nil {
-		err = http.NewResponseController(p.writer).Flush()
-	}
-	if err != nil {
+	if err := p.scope.answer.beat(heartbeat); err != nil {
 		return errClientGone
 	}
 	p.chain.Metrics.Heartbeat()

@@ -33,11 +33,13 @@ type Scope struct {
 	Account    *tenant.Account
 
 	tail     *openTail // nil but for a live read
+	attempt  Attempt   // nil but for a PUT or DELETE of a stream that goes to a node
 	body     []byte    // whole, once readBody has passed
 	bodyDone bool      // nothing is left to drain: read whole, broken or none
 	bodyLeft bool      // a refused body was given up before its end
 	bytesIn  int64
-	beats    int64 // bytes of heartbeats, which are no data
+	handed   bool // to the nodes, who may have it
+	metered  bool // the meter follows the answer
 
 	answer  recorder
 	refused refusal.Code // "" = a node answered

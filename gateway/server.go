@@ -20,8 +20,9 @@ const (
 	streamsPerConnection = 250
 )
 
-// NewServer makes a server for the handler: HTTP/1.1, and HTTP/2 with prior
-// knowledge beside it, as load balancers want it (design §9).
+// NewServer makes a server for the handler: HTTP/1.1, and HTTP/2 beside it: by ALPN on
+// connections that end TLS, with prior knowledge on others, as load balancers want it
+// (design §9). A TLS handshake has headDeadline too.
 //
 // There is no WriteTimeout and no ReadTimeout: either would cut a live tail at
 // a fixed age (S07, S08). Bodies are read under deadlines of their own.
@@ -29,6 +30,7 @@ const (
 func NewServer(h http.Handler, errors *log.Logger) *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
 		Handler:                      h,

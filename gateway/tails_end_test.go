@@ -365,7 +365,8 @@ func TestTailEndsWhileItBegins(t *testing.T) {
 // heartbeats between them, and the last event; one event under way is neither broken
 // by a heartbeat nor by the end. Over real connections, where heartbeats come from.
 func TestExpiryAmongHeartbeats(t *testing.T) {
-	const one, half, rest = "event: data\ndata:1\n\n", "event: data\ndata:", "2\n\n"
+	const at = "event: control\ndata:{}\n\n"
+	const one, half, rest = "event: data\ndata:1\n\n" + at, "event: data\ndata:", "2\n\n" + at
 	expired := make(chan struct{})
 	rg, _ := newUpRig(t, func(c *upConn, r *upRequest) {
 		c.say(sseHead + chunk(one))

@@ -2,10 +2,13 @@ package gateway
 
 import (
 	"errors"
+	"io"
 	"net/http"
 	"os"
 	"sync"
 	"time"
+
+	"sluice/internal/usage"
 )
 
 // recorder notes what was answered. It has Unwrap, so that flushing and
@@ -18,7 +21,7 @@ type recorder struct {
 	// a stream from another goroutine than the one that writes.
 	out    sync.Mutex
 	status int
-	bytes  int64
+	use    usage.Answer // what was sent, for the log and the meter
 
 	stall   time.Duration // longest time that a write may take; 0 = any
 	stalled bool          // one has taken longer
@@ -64,9 +67,23 @@ func (w *recorder) Write(p []byte) (int, error) {
 	}
 	w.writing()
 	n, err := w.ResponseWriter.Write(p)
-	w.bytes += int64(n)
+	w.use.Sent(n)
 	w.written(err)
 	return n, err
+}
+
+// beat writes a heartbeat and flushes it. Its bytes are no data.
+func (w *recorder) beat(text string) error {
+	w.out.Lock()
+	w.writing()
+	n, err := io.WriteString(w.ResponseWriter, text)
+	w.use.Beat(n)
+	w.written(err)
+	w.out.Unlock()
+	if err != nil {
+		return err
+	}
+	return w.FlushError()
 }
 
 // FlushError is for http.ResponseController.

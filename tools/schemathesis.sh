@@ -16,11 +16,11 @@ url=${2:?the address of the listener}
 case $listener in
   owner)
     credential=${TONBO_API_KEY:?a key that may manage}
-    only=(--exclude-path-regex '^/v1/accounts')
+    only=(--exclude-path-regex '^/v1/(accounts|usage/batches)')
     ;;
   operator)
     credential=${SLUICE_ADMIN_TOKEN:-}
-    only=(--include-path-regex '^/v1/accounts')
+    only=(--include-path-regex '^/v1/(accounts|audit|usage/batches)')
     ;;
   *)
     echo "schemathesis.sh: $listener is neither owner nor operator" >&2

@@ -18,6 +18,7 @@ import (
 	"sluice/auth"
 	"sluice/config"
 	"sluice/gateway"
+	"sluice/gateway/tls"
 	"sluice/gateway/upstream"
 	"sluice/internal/manage"
 	"sluice/internal/store/memory"
@@ -35,6 +36,8 @@ type appOptions struct {
 	Lost func() int64
 	// Load reads the configuration again, for a reload; nil = there is no file.
 	Load func() (*config.Config, error)
+	// Now is the clock by which use is metered; nil = the system's.
+	Now func() time.Time
 	// Public and Admin are listeners that stand already; nil = listen as the
 	// configuration says.
 	Public []net.Listener
@@ -62,6 +65,8 @@ type App struct {
 	activated     struct{ public, admin bool } // by systemd, whatever the file says
 	successor     chan struct{}                // closed when another process serves
 	supervisor    supervisor
+	plain         net.Listener // tls.http_listen; nil = none
+	secure        *secure      // nil where TLS is off
 	draining      chan struct{}
 	cluster       atomic.Pointer[string] // the id of the cluster that was identified last
 	directory     tenant.Directory
@@ -74,9 +79,11 @@ type App struct {
 	failures      *ratelimit.Memory // of credentials, by address
 	started       *config.Config    // at the start: what needs a restart is as it says
 
+	metering    *metering // nil where nothing is metered
 	connections *gateway.Connections
 	lingering   *gateway.Lingering
 	random      io.Reader // of request ids
+	now         func() time.Time
 
 	reloading chan struct{} // full while a reload is under way: one at a time
 
@@ -91,8 +98,11 @@ func newApp(o appOptions) (*App, error) {
 		log: o.Log, level: o.Level, load: o.Load, started: o.Config,
 		registry: prometheus.NewRegistry(), draining: make(chan struct{}),
 		public: o.Public, admin: o.Admin, handed: o.Handed, successor: make(chan struct{}), supervisor: supervisor{o.Log},
-		random: newBuffered(rand.Reader), reloading: make(chan struct{}, 1), connections: gateway.NewConnections(),
+		now: o.Now, random: newBuffered(rand.Reader), reloading: make(chan struct{}, 1), connections: gateway.NewConnections(),
 		lingering: gateway.NewLingering(),
+	}
+	if a.now == nil {
+		a.now = time.Now
 	}
 	var err error
 	if a.metrics, err = telemetry.NewMetrics(a.registry); err != nil {
@@ -116,7 +126,11 @@ func newApp(o appOptions) (*App, error) {
 	if o.Lost == nil {
 		o.Lost = func() int64 { return 0 }
 	}
-	if err = errors.Join(a.gauges(o.Lost), a.apply(o.Config), a.listen(o.Config)); err != nil {
+	if err = errors.Join(a.gauges(o.Lost), a.apply(o.Config), a.listen(o.Config), a.certificateGauges()); err != nil {
+		a.Close()
+		return nil, err
+	}
+	if err = a.openTLS(o.Config); err != nil {
 		a.Close()
 		return nil, err
 	}
@@ -136,6 +150,7 @@ func (a *App) gauges(lost func() int64) error {
 		}),
 		a.credentialGauges(),
 		a.storeGauges(),
+		a.usageGauges(),
 		telemetry.CounterFunc(a.registry, "sluice_connections_refused_total", func() float64 { return float64(a.connections.Refused()) }),
 		telemetry.GaugeFunc(a.registry, "sluice_client_addresses", func() float64 { return float64(a.connections.Addresses()) }),
 		telemetry.GaugeFunc(a.registry, "sluice_ready", func() float64 {
@@ -162,17 +177,28 @@ func (a *App) apply(c *config.Config) error {
 	if err := put(); err != nil {
 		return err
 	}
+	if err := a.startMetering(c); err != nil {
+		return err
+	}
 	if err := a.pool.SetNodes(c.Ursula.Nodes, c.Ursula.GroupCount); err != nil {
 		return err
 	}
 	if err := a.issuers.Set(issuersOf(c)); err != nil {
 		return err
 	}
+	if a.secure != nil {
+		if err := a.secure.set(c); err != nil {
+			return err
+		}
+	}
 	// From here on nothing fails.
 	a.metrics.Nodes(nodesUp(a.pool.States()))
 	a.level.SetLevel(level)
 	if a.shared != nil {
 		a.shared.SetFloor(floorOf(c))
+	}
+	if a.stored != nil {
+		a.stored.auditKeep.Store(int64(c.Audit.Keep))
 	}
 	a.connections.Set(c.Server.ConnectionsPerAddress, c.TrustedProxies)
 	if size := int64(c.Limits.BodyBudget); size != a.budget.Size() {
@@ -193,17 +219,21 @@ func (a *App) apply(c *config.Config) error {
 // chainOptions are what a chain of c is built of.
 func (a *App) chainOptions(c *config.Config) gateway.Options {
 	var management gateway.Management
+	var lifecycle gateway.Lifecycle
 	if a.stored != nil {
 		management = manage.NewOwner(a.manageOptions(c))
+		lifecycle = a.lifecycle(c)
 	}
 	return gateway.Options{
 		Management:    management,
+		Lifecycle:     lifecycle,
 		Directory:     a.directory,
 		Authenticator: a.authenticator,
 		Origin:        a.started.Origin,
 		Exchanger: auth.NewExchanger(auth.ExchangeOptions{
 			Authenticator: a.authenticator, Random: rand.Reader, TokenLifetime: c.Auth.TokenLifetime,
 		}),
+		Meter:              a.meter(),
 		Exchanges:          a.exchanges,
 		ExchangesPerSecond: c.Auth.ExchangePerSecond,
 		Failures:           a.failures,
@@ -218,7 +248,7 @@ func (a *App) chainOptions(c *config.Config) gateway.Options {
 		Log:                a.log,
 		Metrics:            a.metrics,
 		Budget:             a.budget,
-		Now:                time.Now,
+		Now:                a.now,
 		Random:             a.random,
 		MaxRequestBytes:    largestBody(c),
 		TrustedProxies:     c.TrustedProxies,
@@ -296,15 +326,18 @@ func (a *App) missing() map[string]string {
 			missing["store"] = "not read yet"
 		}
 	}
+	if without := tls.Missing(a.certificates(), time.Now()); without != "" {
+		missing["certificates"] = without
+	}
 	if n := a.keeper.Pending(); n > 0 {
 		missing["declared_streams"] = fmt.Sprintf("%d not looked at yet", n)
 	}
 	return missing
 }
 
-func (a *App) listen(c *config.Config) error {
+func (a *App) listen(c *config.Config) (err error) {
 	defer a.handed.close()
-	lc := newListenConfig()
+	lc := listenConfig()
 	if a.public == nil {
 		a.public = a.handed.take(namePublic + fromSystemd)
 		a.activated.public = len(a.public) > 0
@@ -327,6 +360,13 @@ func (a *App) listen(c *config.Config) error {
 			a.admin, a.activated.admin = handed[0], address == fromSystemd
 		}
 	}
+	if c.TLS.On() && c.TLS.HTTPListen != "" {
+		if handed := a.handed.take(namePlain + c.TLS.HTTPListen); handed != nil {
+			a.plain = handed[0]
+		} else if a.plain, err = lc.Listen(context.Background(), "tcp", c.TLS.HTTPListen); err != nil {
+			return fmt.Errorf("plain HTTP listener: %w; change tls.http_listen, or remove it", err)
+		}
+	}
 	if a.admin == nil {
 		l, err := lc.Listen(context.Background(), "tcp", c.Admin.Listen)
 		if err != nil {
@@ -339,16 +379,20 @@ func (a *App) listen(c *config.Config) error {
 
 // Close ends every part that App owns. It is called once, after Serve.
 func (a *App) Close() {
-	for _, l := range append([]net.Listener{a.admin}, a.public...) {
+	for _, l := range append([]net.Listener{a.admin, a.plain}, a.public...) {
 		if l != nil {
 			_ = l.Close()
 		}
 	}
+	a.closeTLS()
 	if a.keeper != nil {
 		a.keeper.Close()
 	}
 	if a.issuers != nil {
 		a.issuers.Close()
+	}
+	if a.metering != nil {
+		a.metering.close(a.log) // before the store that it is written to
 	}
 	if a.stored != nil {
 		a.stored.close(a.log)

@@ -41,6 +41,13 @@ Exit code 0: the file is good (warnings may be printed); 1: it is not.`,
 			for _, w := range c.Warnings(time.Now()) {
 				_, _ = fmt.Fprintf(env.err, "warning: %s\n", w)
 			}
+			unwise, err := checkTLS(c, time.Now())
+			if err != nil {
+				return fmt.Errorf("%s: %w", path, err)
+			}
+			for _, w := range unwise {
+				_, _ = fmt.Fprintf(env.err, "warning: %s: %s\n", path, w)
+			}
 			if !offline {
 				for _, w := range unreached(cmd.Context(), c) {
 					_, _ = fmt.Fprintf(env.err, "warning: %s: %s\n", path, w)

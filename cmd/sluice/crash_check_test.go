@@ -33,7 +33,7 @@ func (p *person) checkStreams(ctx context.Context) {
 		for _, m := range p.replicas {
 			one := *p.caller
 			one.replicas = []*mortal{m}
-			if a := one.settleRead(ctx, p.account, name, p.key); a.status != http.StatusOK {
+			if a := one.settleRead(ctx, p.account, name, p.key); a.status != http.StatusOK || n.first != "" && string(a.text) != n.first {
 				p.wrong(name, "read through "+m.URL, a)
 			}
 		}
@@ -85,7 +85,7 @@ func (p *person) checkNames(ctx context.Context, shared bool) {
 		if n.exists {
 			p.deleteStream(ctx, name)
 		}
-		n.contentType = "application/x-ndjson"
+		n.contentType, n.first = "application/x-ndjson", ""
 		n.exists = p.createStream(ctx, p.key, name, n.contentType, int(settledWithin.Seconds()))
 	}
 	p.checkStreams(ctx)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	cryptorand "crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,8 +28,9 @@ type caller struct {
 	client   *http.Client
 	replicas []*mortal
 	random   *rand.Rand
-	told     int // of answers, by all tries
-	lost     int // of tries whose outcome was not known
+	told     int                  // of answers, by all tries
+	lost     int                  // of tries whose outcome was not known
+	asked    map[string]changeTry // tries that may have changed something, by their request id; nil: nobody asks
 }
 
 // answer is what became of a call.
@@ -103,8 +105,22 @@ func (c *caller) checkRetry(a answer) {
 	}
 }
 
-// try makes one exchange.
+// try makes one exchange, and remembers one that may change something.
 func (c *caller) try(ctx context.Context, url, key, method, body string) (answer, error) {
+	if method == http.MethodGet || c.asked == nil {
+		return c.exchange(ctx, url, key, method, body, "")
+	}
+	id := cryptorand.Text()
+	a, err := c.exchange(ctx, url, key, method, body, id)
+	_, path, _ := strings.Cut(url, "/v1/")
+	c.asked[id] = changeTry{method, path, a.status}
+	if a.code == "STORE_UNAVAILABLE" {
+		c.asked[id] = changeTry{method, path, 0}
+	}
+	return a, err
+}
+
+func (c *caller) exchange(ctx context.Context, url, key, method, body, id string) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
@@ -116,6 +132,9 @@ func (c *caller) try(ctx context.Context, url, key, method, body string) (answer
 	}
 	if key != "" {
 		req.Header.Set("Authorization", "Bearer "+key)
+	}
+	if id != "" {
+		req.Header.Set("X-Request-Id", id)
 	}
 	res, err := c.client.Do(req)
 	if err != nil {

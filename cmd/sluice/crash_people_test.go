@@ -26,6 +26,7 @@ type person struct {
 type named struct {
 	exists      bool
 	contentType string
+	first       string // the body that it was made with, at its own URL; "" = otherwise
 }
 
 // shown is a key that a caller was shown.
@@ -58,8 +59,10 @@ func (p *person) live(ctx context.Context) {
 	for ctx.Err() == nil {
 		wish, cancel := context.WithTimeout(context.WithoutCancel(ctx), callerPatience)
 		switch n := p.random.IntN(100); {
-		case n < 55:
+		case n < 35:
 			p.toggle(wish, fmt.Sprintf("%s-%d", p.label, p.random.IntN(5)))
+		case n < 55:
+			p.toggleByItself(wish, fmt.Sprintf("%s-own-%d", p.label, p.random.IntN(3)))
 		case n < 65:
 			p.quarrel(wish)
 		case n < 80:
@@ -88,7 +91,7 @@ func (p *person) toggle(ctx context.Context, name string) {
 		n.exists = false
 		return
 	}
-	n.contentType = []string{"application/json", "text/plain"}[p.random.IntN(2)]
+	n.contentType, n.first = []string{"application/json", "text/plain"}[p.random.IntN(2)], ""
 	n.exists = p.createStream(ctx, p.key, name, n.contentType, 2)
 }
 

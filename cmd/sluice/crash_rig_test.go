@@ -38,6 +38,7 @@ origin: https://streams.example.com
 admin: {listen: %q}
 ursula: {nodes: [%q]}
 store: {url: %q}
+streams: {lifecycle: protocol}
 auth: {sealing_key: %q}
 server: {failed_credentials_per_minute: 0}
 limits: {default: {requests_per_second: 100000, burst: 100000}}
@@ -180,7 +181,7 @@ type storedRow struct{ account, name, state, incarnation, contentType string }
 func storedRows(ctx context.Context, db *sql.DB) ([]storedRow, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	rows, err := db.QueryContext(ctx, `SELECT account, name, state, incarnation, content_type FROM streams ORDER BY account, name`)
+	rows, err := db.QueryContext(ctx, `SELECT account, name, CASE WHEN unanswered > 0 THEN 'unanswered' ELSE state END, incarnation, content_type FROM streams ORDER BY account, name`)
 	if err != nil {
 		return nil, err
 	}

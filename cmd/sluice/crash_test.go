@@ -88,7 +88,7 @@ func newCrashTrial(t *testing.T, node, storeURL string, replicas, kills int) *cr
 	const accounts = 3
 	for i := range 2 * accounts {
 		p := &person{
-			caller: &caller{t: t, client: loadClient(t), replicas: tr.replicas, random: tr.random(i)},
+			caller: &caller{t: t, client: loadClient(t), replicas: tr.replicas, random: tr.random(i), asked: map[string]changeTry{}},
 			label:  fmt.Sprintf("p%d", i), names: map[string]*named{}, story: map[string][]string{},
 		}
 		if i%2 == 1 {
@@ -203,6 +203,7 @@ func (tr *crashTrial) check(t *testing.T) {
 	people.Wait()
 	tr.settle(t)
 	tr.checkBothSides(ctx, t)
+	tr.checkRecords(ctx, t)
 }
 
 // checkBothSides looks at the node for every name ever used: it has what the store has.

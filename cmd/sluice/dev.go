@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	_ "embed"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -30,11 +31,15 @@ var devTemplate string
 // devOptions are the flags of sluice dev.
 type devOptions struct {
 	listen, admin, ursula, level string
+	tls, protocol                bool
+	origins                      []string
 }
 
 // devValues fill in the template: the configuration and what is printed.
 type devValues struct {
-	Origin, Account, Key, Digest, Node, Listen, Admin, Level, StandIn, Open, Store string
+	Origin, Account, Key, Digest, Node, Listen, Admin, Level, StandIn, Open, Store, TLS, CA, Protocol string
+
+	Origins []string
 }
 
 // devPatience bounds the wait for the node and the streams at the start.
@@ -56,6 +61,9 @@ ends with it. For trying things out: nothing is kept.`,
 	cmd.Flags().StringVar(&o.listen, "listen", "127.0.0.1:8080", "address of the gateway; port 0 is a free one")
 	cmd.Flags().StringVar(&o.admin, "admin-listen", "127.0.0.1:0", "address of the admin listener")
 	cmd.Flags().StringVar(&o.ursula, "ursula", "", "URL of a real Ursula node to use in place of the stand-in")
+	cmd.Flags().BoolVar(&o.tls, "tls", false, "serve https, with certificates of an authority that ends with it")
+	cmd.Flags().BoolVar(&o.protocol, "protocol", false, "let clients create and delete streams at their own URL (streams.lifecycle: protocol)")
+	cmd.Flags().StringSliceVar(&o.origins, "cors-origin", nil, "origin whose pages may use the gateway, such as http://127.0.0.1:3000; may be repeated")
 	cmd.Flags().StringVar(&o.level, "log-level", "warn", "debug, info (a line a request), warn or error")
 	return cmd
 }
@@ -70,7 +78,10 @@ func dev(ctx context.Context, o devOptions, env environment) error {
 	if _, err := telemetry.ParseLevel(o.level); err != nil {
 		return usageError{err}
 	}
-	v := devValues{Origin: "http://" + visit(public.Addr()), Account: "demo", Node: o.ursula, Listen: o.listen, Admin: o.admin, Level: o.level}
+	v := devValues{Origin: "http://" + visit(public.Addr()), Account: "demo", Node: o.ursula, Listen: o.listen, Admin: o.admin, Level: o.level, Origins: o.origins}
+	if o.protocol {
+		v.Protocol = "yes"
+	}
 	if o.ursula == "" {
 		v.StandIn = "yes"
 		cluster := ursulatest.New(ursulatest.Options{ClusterID: "sluice-dev"})
@@ -96,6 +107,10 @@ func dev(ctx context.Context, o devOptions, env environment) error {
 	}
 	defer func() { _ = os.RemoveAll(folder) }()
 	v.Store = filepath.Join(folder, "store.db")
+	if o.tls {
+		v.Origin, v.TLS = "https://"+visit(public.Addr()), filepath.Join(folder, "tls")
+		v.CA = filepath.Join(v.TLS, "ca.pem")
+	}
 	return runDev(ctx, v, public, env)
 }
 
@@ -148,6 +163,9 @@ func runDev(ctx context.Context, v devValues, public net.Listener, env environme
 	if err := app.keeper.Wait(wait); err != nil {
 		return fmt.Errorf("%s does not answer; is an Ursula node running there? (%w)", v.Node, err)
 	}
+	if err := app.knows(wait, v.Key); err != nil {
+		return fmt.Errorf("the key of %s cannot be looked up: %w", v.Account, err)
+	}
 	v.Admin = app.admin.Addr().String()
 	text, err := render(t, "banner", v)
 	if err != nil {
@@ -157,6 +175,24 @@ func runDev(ctx context.Context, v devValues, public net.Listener, env environme
 		return err
 	}
 	return app.serveUntilSignalled(ctx, nil, nil)
+}
+
+// knows looks a key up until that is answered: the first look-up is the slowest, and on a
+// busy machine the first command that was pasted got a 503 for it.
+func (a *App) knows(ctx context.Context, key string) error {
+	again := time.NewTicker(50 * time.Millisecond)
+	defer again.Stop()
+	for {
+		_, err := a.authenticator.Authenticate(ctx, []string{"Bearer " + key})
+		if !errors.Is(err, auth.ErrUnavailable) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-again.C:
+		}
+	}
 }
 
 func render(t *template.Template, name string, v devValues) (string, error) {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ func TestDevQuickstartBlock(t *testing.T) {
 	needCommand(t, "bash", "curl")
 	for name, args := range map[string]func(t *testing.T) []string{
 		"stand-in": func(*testing.T) []string { return nil },
+		"over TLS": func(*testing.T) []string { return []string{"--tls"} },
 		"ursula":   func(t *testing.T) []string { return []string{"--ursula", realursula.Start(t).URL} },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -35,6 +37,21 @@ func TestDevQuickstartBlock(t *testing.T) {
 			}
 			checkBlock(t, string(text))
 		})
+	}
+}
+
+// With --protocol the line that makes a stream by PUT is printed, and does.
+func TestDevProtocol(t *testing.T) {
+	needCommand(t, "bash", "curl")
+	out := startDev(t, "--protocol")
+	line := regexp.MustCompile(`curl -i -X PUT .*`).FindString(out)
+	export := regexp.MustCompile(`export TONBO_API_KEY=.*`).FindString(out)
+	if line == "" || strings.Contains(startDev(t), line) {
+		t.Fatalf("%q in %q", line, out)
+	}
+	text, err := exec.CommandContext(t.Context(), "bash", "-c", export+"\n"+line).CombinedOutput()
+	if err != nil || !strings.Contains(string(text), "201 Created") || !strings.Contains(string(text), "/s.mine") {
+		t.Errorf("%v: %s", err, text)
 	}
 }
 
@@ -64,9 +81,14 @@ func startDev(t *testing.T, args ...string) string {
 		}
 	})
 	started := time.Now()
+	watch, stop := context.WithCancel(ctx)
+	stall := make(chan time.Duration, 1)
+	go func() { stall <- longestStall(watch) }()
 	eventually(t, "the block is printed", func() bool { return strings.Contains(out.String(), "== done") })
-	if took := time.Since(started); took > 2*time.Second {
-		t.Errorf("ready after %v, want within 2 s", took)
+	stop()
+	// A machine that has something else to do as well is given more.
+	if took, busy := time.Since(started), <-stall; took > 2*time.Second+50*busy {
+		t.Errorf("ready after %v, want within 2 s; the machine was busy for %v at a time", took, busy)
 	}
 	return out.String()
 }
@@ -118,11 +140,11 @@ func checkBlock(t *testing.T, out string) {
 	}
 	for i, w := range wanted {
 		s := got[i]
-		if !strings.HasPrefix(s.title, w.title) || (w.status != "" && !strings.HasPrefix(s.text, "HTTP/1.1 "+w.status+" ")) {
+		if !strings.HasPrefix(s.title, w.title) || (w.status != "" && !strings.HasPrefix(s.text, "HTTP/1.1 "+w.status+" ") && !strings.HasPrefix(s.text, "HTTP/2 "+w.status+" ")) {
 			t.Errorf("step %q: %.60q, want %s", s.title, s.text, w.status)
 		}
 		for _, h := range w.holds {
-			if !strings.Contains(s.text, h) {
+			if !strings.Contains(strings.ToLower(s.text), strings.ToLower(h)) { // HTTP/2 has lower case
 				t.Errorf("step %q lacks %q:\n%s", s.title, h, s.text)
 			}
 		}

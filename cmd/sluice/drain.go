@@ -55,14 +55,16 @@ func (a *App) Serve(ctx, cut context.Context) error {
 		})
 	}
 	group.Go(func() error { return a.rotateKeys(failed) })
+	group.Go(func() error { return a.keepCertificates(failed) }) // none is ready without
 	if a.handed.waited() && !a.awaitReady(ctx) {
 		fail()
 		return group.Wait()
 	}
 	serve(admin, a.admin)
 	for _, l := range a.public {
-		serve(public, a.connections.Listener(a.lingering.Listener(l)))
+		serve(public, a.secured(a.connections.Listener(a.lingering.Listener(l))))
 	}
+	plain := a.servePlain(serve, errorLog)
 	a.handed.ready()
 	a.supervisor.ready()
 	select {
@@ -73,6 +75,7 @@ func (a *App) Serve(ctx, cut context.Context) error {
 	cutRest(gateway.ErrShutdown)
 	_ = public.Close()
 	_ = admin.Close()
+	_ = plain.Close()
 	fail()
 	err = group.Wait()
 	a.log.Info("stopped", zap.Error(err))
@@ -130,8 +133,10 @@ func (a *App) leave(ctx, cut context.Context, public, admin *http.Server) {
 	a.gateway.Load().Leave()
 	switch {
 	case a.handedOver():
-		for _, l := range append([]net.Listener{a.admin}, a.public...) {
-			_ = l.Close()
+		for _, l := range append([]net.Listener{a.admin, a.plain}, a.public...) {
+			if l != nil {
+				_ = l.Close()
+			}
 		}
 		go func() { _ = admin.Shutdown(cut) }() // ends with the Close that follows
 		delay = handOverDelay

@@ -46,10 +46,14 @@ func holdsNoSecret(t *testing.T, f *fleet, stored func(*testing.T) string) {
 		secrets["a token of "+name] = token
 	}
 	var api strings.Builder
-	for _, path := range []string{"/v1/api-keys", "/v1/api-keys/" + id, "/v1/account", "/v1/streams"} {
+	// A client may call its request by its own key, which the records of changes have.
+	renamed := ask(t, http.MethodPatch, r.URL+"/v1/api-keys/"+id, strings.NewReader(`{"name":"renamed"}`),
+		"Authorization", "Bearer "+a.key, "Content-Type", "application/json", "X-Request-Id", a.key)
+	want(t, renamed, http.StatusOK)
+	for _, path := range []string{"/v1/api-keys", "/v1/api-keys/" + id, "/v1/account", "/v1/streams", "/v1/audit"} {
 		api.WriteString(r.managed(t, a.key, http.MethodGet, path, nil).Text)
 	}
-	for _, path := range []string{"/v1/accounts", "/v1/accounts/" + a.id, "/v1/accounts/" + a.id + "/api-keys"} {
+	for _, path := range []string{"/v1/accounts", "/v1/accounts/" + a.id, "/v1/accounts/" + a.id + "/api-keys", "/v1/audit"} {
 		api.WriteString(r.manage(t, "", http.MethodGet, path, nil).Text)
 	}
 	places := map[string]string{"store": stored(t), "log": r.logged(t), "metrics": r.admin(t, http.MethodGet, "/metrics").Text, "Management API": api.String()}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -26,19 +27,25 @@ import (
 )
 
 // forEachUpstream runs a test against the stand-in and, unchanged, against the
-// real Ursula, so that the stand-in cannot drift.
+// real Ursula, so that the stand-in cannot drift. It runs it once more with the edge
+// ending TLS.
 func forEachUpstream(t *testing.T, test func(t *testing.T, node string)) {
 	t.Helper()
-	t.Run("stand-in", func(t *testing.T) {
-		cluster := ursulatest.New(ursulatest.Options{ClusterID: "stand-in"})
-		if err := cluster.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = cluster.Close() })
-		test(t, cluster.URLs()[0])
-	})
+	for _, name := range []string{"stand-in", overTLS} {
+		t.Run(name, func(t *testing.T) {
+			cluster := ursulatest.New(ursulatest.Options{ClusterID: "stand-in"})
+			if err := cluster.Start(); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = cluster.Close() })
+			test(t, cluster.URLs()[0])
+		})
+	}
 	t.Run("ursula", func(t *testing.T) { test(t, realursula.Start(t).URL) })
 }
+
+// overTLS is the name of the tests whose edge ends TLS.
+const overTLS = "over TLS"
 
 // edge is a running App with an account of its own and what a test needs of it.
 type edge struct {
@@ -98,7 +105,11 @@ func edgeFile(e *edge, nodes []string, extra string) string {
 func newEdge(t *testing.T, nodes ...string) *edge {
 	t.Helper()
 	e := &edge{Account: testAccount(t), Key: newTestKey(t), Reads: newTestKey(t)}
-	return e.start(t, edgeFile(e, nodes, ""), nil)
+	extra := ""
+	if strings.HasSuffix(t.Name(), "/"+strings.ReplaceAll(overTLS, " ", "_")) {
+		extra = "tls: {mode: internal}\n"
+	}
+	return e.start(t, edgeFile(e, nodes, extra), nil)
 }
 
 // start runs an App of the file, and waits until it is ready unless it cannot.
@@ -119,7 +130,11 @@ func (e *edge) startOn(t *testing.T, file string, load func() (*config.Config, e
 	if e.app, err = newApp(appOptions{Config: c, Log: telemetry.NewLogger(e.Log, level), Level: level, Load: load, Public: public}); err != nil {
 		t.Fatal(err)
 	}
-	e.URL, e.Admin = "http://"+e.app.addresses()[0], "http://"+e.app.admin.Addr().String()
+	scheme := "http://"
+	if c.TLS.On() {
+		scheme = "https://"
+	}
+	e.URL, e.Admin = scheme+e.app.addresses()[0], "http://"+e.app.admin.Addr().String()
 	var ctx, cut context.Context
 	ctx, e.Stop = context.WithCancel(context.Background())
 	cut, e.Cut = context.WithCancel(context.Background())
@@ -175,13 +190,21 @@ func (r reply) code() string {
 // protocols are the ways in; every suite test may choose.
 func http1() *http.Client { return clientOf(func(p *http.Protocols) { p.SetHTTP1(true) }) }
 
-func http2() *http.Client { return clientOf(func(p *http.Protocols) { p.SetUnencryptedHTTP2(true) }) }
+func http2() *http.Client {
+	return clientOf(func(p *http.Protocols) {
+		p.SetUnencryptedHTTP2(true)
+		p.SetHTTP2(true)
+	})
+}
 
 func clientOf(set func(*http.Protocols)) *http.Client {
 	var p http.Protocols
 	set(&p)
 	return &http.Client{
-		Transport:     &http.Transport{Protocols: &p, DisableCompression: true},
+		Transport: &http.Transport{
+			Protocols: &p, DisableCompression: true,
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // an authority of each edge's own; trials of TLS have clients that verify
+		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }

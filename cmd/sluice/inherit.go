@@ -25,6 +25,7 @@ const (
 const (
 	namePublic = "public="
 	nameAdmin  = "admin="
+	namePlain  = "plain="
 	nameStore  = "store"
 	nameReady  = "ready"
 )
@@ -169,9 +170,4 @@ func (h *inheritance) close() {
 		_ = h.store.Close()
 		h.store = nil
 	}
-}
-
-// newListenConfig is how listeners are opened here.
-func newListenConfig() net.ListenConfig {
-	return net.ListenConfig{KeepAliveConfig: clientKeepAlive, Control: upstream.UserTimeout(clientUserTimeout)}
 }

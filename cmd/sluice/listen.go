@@ -3,6 +3,8 @@ package main
 import (
 	"net"
 	"time"
+
+	"sluice/gateway/upstream"
 )
 
 // A client that is gone without a word is found by the kernel: an idle connection
@@ -10,3 +12,8 @@ import (
 const clientUserTimeout = 30 * time.Second
 
 var clientKeepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}
+
+// listenConfig opens sockets for clients.
+func listenConfig() *net.ListenConfig {
+	return &net.ListenConfig{KeepAliveConfig: clientKeepAlive, Control: upstream.UserTimeout(clientUserTimeout)}
+}

@@ -12,7 +12,7 @@ func newManaged(t *testing.T, node string) (public, admin string) {
 	t.Helper()
 	address := freePort(t)
 	e := &edge{Account: testAccount(t)}
-	e.start(t, fmt.Sprintf("listen: %q\norigin: http://%s\nadmin: {listen: \"127.0.0.1:0\"}\nursula: {nodes: [%q]}\nstore: {url: %q}\ndrain_delay: 0s\ndrain_timeout: 1s\n",
+	e.start(t, fmt.Sprintf("listen: %q\norigin: http://%s\nadmin: {listen: \"127.0.0.1:0\"}\nursula: {nodes: [%q]}\nstore: {url: %q}\ndrain_delay: 0s\ndrain_timeout: 1s\nusage: {flush: 1s}\n",
 		address, address, node, "sqlite:"+filepath.Join(t.TempDir(), "sluice.db")), nil)
 	return e.URL, e.Admin
 }
@@ -67,6 +67,13 @@ func TestManagementCommandsEndToEnd(t *testing.T) {
 		{"stream delete x --yes", exitDone, "Deleted: x\n"},
 		{"stream delete x --yes", exitFailed, "STREAM_NOT_FOUND"},
 		{"stream delete y --account beta --yes --json", exitDone, `"state":"deleting"`},
+		{"~usage", exitDone, "management  "},
+		{"usage --class append --json", exitDone, `{"next_cursor":null,"usage":[]}`},
+		{"usage --account beta --class management", exitDone, "HOUR  "},
+		{"usage --from yesterday", exitFailed, "from is the beginning of an hour"},
+		{"usage now", exitUsage, "unexpected argument"},
+		{"usage export", exitDone, `{"position":1,"replica":"`},
+		{"usage export --after 1000000", exitDone, ""},
 		{"account delete beta --yes", exitDone, "Deleted: beta\n"},
 		{"account create beta", exitFailed, "ACCOUNT_ALREADY_EXISTS_CONFLICT"},
 		{"~stream list", exitFailed, "put a valid one into TONBO_API_KEY"},

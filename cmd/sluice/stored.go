@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -41,6 +42,7 @@ type stored struct {
 	replica    *known.Replica
 	reconciler *manage.Reconciler
 	calls      *ratelimit.Memory // of the Management API, by account
+	auditKeep  atomic.Int64      // audit.keep in force; 0 until one is
 }
 
 // storeOptions are what the file says of the store.
@@ -94,6 +96,7 @@ func (a *App) openStore(c *config.Config, content memory.Content) error {
 	})
 	a.stored.reconciler = manage.NewReconciler(manage.ReconcilerOptions{
 		Store: a.stored.store, Nodes: nodeClient{a}, Log: a.log, Now: time.Now, Random: rand.Reader, Holder: rand.Text(),
+		Audit: a.stored.store, AuditKeep: func() time.Duration { return time.Duration(a.stored.auditKeep.Load()) },
 	})
 	return nil
 }
@@ -143,7 +146,7 @@ func ownLimits(l config.AccountLimits) store.OwnLimits {
 func (a *App) manageOptions(c *config.Config) manage.Options {
 	s := a.stored
 	return manage.Options{
-		Streams: s.store, Keys: s.store, Accounts: s.store, Reconciler: s.reconciler,
+		Streams: s.store, Keys: s.store, Accounts: s.store, Audit: s.store, Usage: s.store, Reconciler: s.reconciler,
 		Log: a.log, Now: time.Now, Random: rand.Reader,
 		Origin: a.started.Origin, Region: c.Region, DefaultLimits: limitsOf(c.Limits.Default),
 		Authenticator: a.authenticator, Directory: a.directory,

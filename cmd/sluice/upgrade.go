@@ -150,6 +150,9 @@ func (a *App) handOver() (files []*os.File, names []string, err error) {
 		}
 		add(name, l)
 	}
+	if a.plain != nil {
+		add(namePlain+a.started.TLS.HTTPListen, a.plain)
+	}
 	name := nameAdmin + a.started.Admin.Listen
 	if a.activated.admin {
 		name = nameAdmin + fromSystemd

@@ -26,20 +26,25 @@ func layers() map[string]rule {
 		"cmd/sluice": {imports: []string{
 			"config", "gateway", "gateway/upstream", "auth", "ratelimit", "cache",
 			"internal/tenant", "internal/refusal", "internal/secret", "internal/store/...", "internal/manage",
-			"internal/console", "internal/telemetry", "internal/ursulatest/...", "internal/cli",
-		}, tests: []string{"bench/...", "internal/redistest", "internal/realpart", "internal/bubble", "internal/syncbuf", "internal/postgrestest"}},
+			"internal/console", "internal/telemetry", "internal/usage", "internal/ursulatest/...", "internal/cli",
+			"gateway/tls", "internal/certstore",
+		}, tests: []string{"bench/...", "internal/redistest", "internal/realpart", "internal/realclients", "internal/bubble", "internal/syncbuf", "internal/postgrestest", "internal/pebbletest"}},
 
 		// The two that speak HTTP refusals. gateway never learns where accounts are kept.
 		"gateway": {imports: []string{
 			"gateway/upstream", "auth", "ratelimit", "cache",
-			"internal/tenant", "internal/refusal", "internal/telemetry", "internal/secret",
+			"internal/tenant", "internal/refusal", "internal/telemetry", "internal/secret", "internal/usage",
 		}, tests: []string{"internal/ursulatest/...", "internal/store/...", "internal/bubble", "internal/syncbuf"}},
+		"gateway/tls": {imports: []string{"internal/refusal"}, tests: []string{"internal/bubble", "internal/pebbletest"}},
 		"internal/manage": {imports: []string{
-			"auth", "internal/store", "internal/tenant", "internal/refusal", "internal/secret",
+			"auth", "internal/store", "internal/tenant", "internal/refusal", "internal/secret", "internal/telemetry", "internal/usage",
 		}, tests: []string{"internal/ursulatest/...", "internal/store/...", "internal/bubble", "internal/syncbuf", "internal/postgrestest", "internal/realpart"}},
 
 		"auth":               {imports: []string{"internal/tenant", "internal/secret"}, tests: []string{"internal/store/...", "internal/bubble"}},
-		"internal/store/...": {imports: []string{"internal/tenant", "internal/secret", "internal/store/..."}, tests: []string{"internal/postgrestest", "internal/realpart", "internal/bubble"}},
+		"internal/store/...": {imports: []string{"internal/tenant", "internal/secret", "internal/usage", "internal/store/..."}, tests: []string{"internal/postgrestest", "internal/realpart", "internal/bubble"}},
+
+		// The store is passed in.
+		"internal/certstore": {tests: []string{"internal/bubble"}},
 
 		// cmd translates the file into each package's Options; nobody else sees it.
 		"config": {imports: []string{"internal/secret"}},
@@ -62,12 +67,15 @@ func layers() map[string]rule {
 		"internal/console":        {},
 		"internal/tenant":         {imports: []string{"internal/secret"}},
 		"internal/telemetry":      {imports: []string{"internal/secret"}, tests: []string{"internal/bubble"}},
+		"internal/usage":          {tests: []string{"internal/bubble"}},
 		"internal/realpart":       {},
 		"internal/bubble":         {},
 		"internal/syncbuf":        {},
 		"internal/ursulatest/...": {imports: []string{"internal/ursulatest/...", "internal/realpart"}},
 		"internal/redistest":      {imports: []string{"internal/realpart"}},
+		"internal/pebbletest":     {},
 		"internal/postgrestest":   {imports: []string{"internal/realpart"}},
+		"internal/realclients":    {imports: []string{"internal/realpart"}},
 
 		// Tools of the developer: no part of the binary.
 		"internal/gendoc":   {imports: []string{"config", "internal/refusal", "internal/telemetry"}},
@@ -86,9 +94,14 @@ func layers() map[string]rule {
 // Tests may use each of them.
 func libraries() map[string][]string {
 	return map[string][]string{
-		"go.yaml.in/yaml/v3":                      {"config"},
+		"go.yaml.in/yaml/v3":               {"config"},
+		"github.com/caddyserver/certmagic": {"cmd/sluice", "gateway/tls", "internal/certstore"},
+		"github.com/mholt/acmez/v3/acme":   {"gateway/tls"},
+		// In tests alone: the authority that certificates are ordered of.
+		"github.com/letsencrypt/...":              {"internal/pebbletest"},
+		"github.com/miekg/dns":                    {"internal/pebbletest"},
 		"github.com/spf13/...":                    {"cmd/sluice", "internal/cli"},
-		"go.uber.org/zap/...":                     {"cmd/sluice", "gateway", "gateway/upstream", "internal/manage", "internal/telemetry"},
+		"go.uber.org/zap/...":                     {"cmd/sluice", "gateway", "gateway/tls", "gateway/upstream", "internal/manage", "internal/telemetry"},
 		"github.com/prometheus/client_golang/...": {"cmd/sluice", "gateway", "gateway/upstream", "ratelimit", "cache", "internal/telemetry"},
 		"github.com/zeebo/blake3":                 {"internal/apiclient", "internal/ursulatest/..."},
 		"golang.org/x/net/...":                    {"cmd/sluice", "gateway/...", "internal/ursulatest/..."},
@@ -113,6 +126,8 @@ func libraries() map[string][]string {
 		// In tests alone: what holds answers against openapi.yaml.
 		"github.com/getkin/kin-openapi/...": nil,
 		"golang.org/x/oauth2/...":           nil,
+		// In tests alone: what drives the browser that reads the page of docs/clients.md.
+		"github.com/chromedp/...": nil,
 	}
 }
 

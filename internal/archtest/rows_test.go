@@ -17,7 +17,7 @@ import (
 // rowGroup is a group of the behaviours that the tests of Ursula's own gateway
 // check (facts §13): forwarding, nodes, redirects, writes, refused bodies, access,
 // tokens, pages of other origins, the ends of credentials, the policy file, limits,
-// uploads.
+// uploads, usage.
 type rowGroup struct {
 	letter string
 	rows   int
@@ -40,6 +40,7 @@ func rowGroups() []rowGroup {
 		{"P", 6, 1},
 		{"Q", 6, 7},
 		{"U", 14, 1},
+		{"M", 5, 1},
 	}
 }
 
@@ -48,7 +49,7 @@ const (
 	rowsSection = "## Rows of Ursula's own gateway that differ\n"
 )
 
-// Every row is named by a test of the gateway, of the limits or of the program, or
+// Every row is named by a test of the gateway, of the limits, of usage or of the program, or
 // stands in the list of docs/architecture.md with the reason why it differs. One that differs
 // "in part" needs both.
 func TestEveryRowIsNamed(t *testing.T) {
@@ -65,7 +66,7 @@ func TestEveryRowIsNamed(t *testing.T) {
 // rowFaults lists the rows that nobody names, and those that the list names
 // though facts §13 has none of that id.
 func rowFaults(fsys fs.FS, groups []rowGroup) ([]string, error) {
-	lines, err := testLines(fsys, "gateway", "ratelimit", "cmd/sluice")
+	lines, err := testLines(fsys, "gateway", "ratelimit", "internal/usage", "cmd/sluice")
 	if err != nil {
 		return nil, err
 	}
@@ -161,6 +162,7 @@ func TestRowFaults(t *testing.T) {
 				"gateway/upstream/a_test.go": {Data: []byte(tc.tests)},
 				"gateway/a.go":               {Data: []byte("// L1 facts L2")},
 				"ratelimit/a_test.go":        {Data: []byte("package ratelimit")},
+				"internal/usage/a_test.go":   {Data: []byte("package usage")},
 				"cmd/sluice/a_test.go":       {Data: []byte("package main")},
 				rowsPage:                     {Data: []byte(head + tc.list)},
 			}, groups)

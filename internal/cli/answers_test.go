@@ -36,6 +36,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 		"account list":                                   {nil, 200, []string{`{"accounts":[{}]}`}},
 		"api-key create ci":                              {nil, 201, []string{ciKey, secretOf(fileKey)}},
 		"api-key list":                                   {nil, 200, []string{`{"api_keys":[{}]}`}},
+		"audit":                                          {nil, 200, []string{`{"records":[{}],"next_cursor":null}`, `{"records":[` + acme + `]}`}},
 		"api-key show ci":                                {nil, 200, []string{`{"api_keys":[{"name":"ci"}]}`}},
 		"api-key narrow ci --read-only":                  {[]answer{keys}, 200, []string{fileKey}},
 		"api-key rotate ci":                              {[]answer{keys}, 200, []string{ciKey, secretOf(fileKey)}},

@@ -35,12 +35,16 @@ func (e UsageError) Unwrap() error { return e.Err }
 
 func usagef(format string, args ...any) error { return UsageError{Err: fmt.Errorf(format, args...)} }
 
-// Commands are the groups of commands of this package. A caller may add commands of
-// its own to a group.
+// Commands are the commands of this package, most of them groups. A caller may add
+// commands of its own to a group.
 func Commands(env Environment) []*cobra.Command {
-	groups := []*cobra.Command{newAccount(env), newAPIKey(env), newStream(env), newToken(env)}
-	for _, g := range groups {
-		for _, c := range g.Commands() {
+	all := []*cobra.Command{newAccount(env), newAPIKey(env), newStream(env), newToken(env), newAudit(env), newUsage(env)}
+	for _, g := range all {
+		commands := g.Commands()
+		if len(commands) == 0 || g.Annotations[runsItself] != "" {
+			commands = append(commands, g)
+		}
+		for _, c := range commands {
 			run := c.RunE
 			c.RunE = func(cmd *cobra.Command, args []string) error {
 				muteNetHTTP()
@@ -49,8 +53,11 @@ func Commands(env Environment) []*cobra.Command {
 			completeNoFiles(c)
 		}
 	}
-	return groups
+	return all
 }
+
+// runsItself marks a group that is a command as well.
+const runsItself = "runs itself"
 
 // muteNetHTTP keeps net/http from writing to standard error, for as long as the process
 // lives: what a server sends unasked it prints there, raw. It has no switch for that but

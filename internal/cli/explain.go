@@ -78,7 +78,9 @@ func flagOf(field string) string {
 		return "ID"
 	case "overlap_seconds":
 		return "--overlap"
-	case "content_type", "public", "state", "region", "prefix":
+	case "actor":
+		return "--key"
+	case "content_type", "public", "state", "region", "prefix", "since", "until", "action", "target":
 		return "--" + strings.ReplaceAll(field, "_", "-")
 	default:
 		return ""

@@ -37,7 +37,9 @@ type table struct{ w *tabwriter.Writer }
 
 func newTable(out io.Writer, heads ...string) table {
 	t := table{tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)}
-	_, _ = fmt.Fprintln(t.w, strings.Join(heads, "\t"))
+	if len(heads) > 0 {
+		_, _ = fmt.Fprintln(t.w, strings.Join(heads, "\t"))
+	}
 	return t
 }
 

@@ -27,6 +27,15 @@ type streamShape struct {
 	Declared    bool       `json:"declared"`
 	CreatedAt   *time.Time `json:"created_at"`
 	ExpiresAt   *time.Time `json:"expires_at"`
+	TTLSeconds  *int64     `json:"ttl_seconds"`
+}
+
+// expires says when the stream goes.
+func (s streamShape) expires() string {
+	if s.TTLSeconds != nil {
+		return fmt.Sprintf("%d s after its last use", *s.TTLSeconds)
+	}
+	return at(s.ExpiresAt)
 }
 
 // is tells whether it is the stream of a name; empty = any.
@@ -80,7 +89,7 @@ func showStream(env Environment, s streamShape) error {
 		{"Public", yesNo(s.Public)},
 		{"Region", s.Region},
 		{"Created", at(s.CreatedAt)},
-		{"Expires", at(s.ExpiresAt)},
+		{"Expires", s.expires()},
 	}
 	if s.Declared {
 		fields = append(fields, field{"Declared", "yes, in the operator's file"})
@@ -212,7 +221,7 @@ func newStreamList(env Environment) *cobra.Command {
 			return o.explain(list(cmd.Context(), env, client, base+"/streams", "streams", prefix, o.asJSON,
 				[]string{"NAME", "STATE", "PUBLIC", "CONTENT TYPE", "CREATED", "EXPIRES"}, func(s streamShape) bool { return s.is("") },
 				func(s streamShape) []string {
-					return []string{s.Name, s.State, yesNo(s.Public), s.ContentType, at(s.CreatedAt), at(s.ExpiresAt)}
+					return []string{s.Name, s.State, yesNo(s.Public), s.ContentType, at(s.CreatedAt), s.expires()}
 				}))
 		},
 	}

@@ -45,14 +45,19 @@ there is none, warnings or not, else 1.
 
 `
 
+// configFiles are those that have the file's sections.
+func configFiles() []string { return []string{"config/config.go", "config/limits.go", "config/tls.go"} }
+
 // configuration writes docs/configuration.md.
 func configuration(root string) ([]byte, error) {
-	structs, err := structsOf(filepath.Join(root, "config", "config.go"))
-	if err != nil {
-		return nil, err
+	structs := map[string]structType{}
+	for _, name := range configFiles() {
+		if err := structsOf(filepath.Join(root, filepath.FromSlash(name)), structs); err != nil {
+			return nil, err
+		}
 	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, generatedNote, "config/config.go and deploy/example.yaml")
+	fmt.Fprintf(&b, generatedNote, strings.Join(configFiles(), ", ")+" and deploy/example.yaml")
 	fmt.Fprintf(&b, configurationHead, config.Bytes(config.MaxFile), config.Bytes(config.MaxSecret))
 	w := keyWriter{&b, structs}
 	if err := w.section("Config", ""); err != nil {
@@ -91,13 +96,12 @@ type structField struct {
 	tag      reflect.StructTag
 }
 
-// structsOf reads the struct types of a file.
-func structsOf(file string) (map[string]structType, error) {
+// structsOf adds the struct types of a file.
+func structsOf(file string, structs map[string]structType) error {
 	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	structs := map[string]structType{}
 	for _, decl := range parsed.Decls {
 		gen, ok := decl.(*ast.GenDecl)
 		if !ok || gen.Tok != token.TYPE {
@@ -111,13 +115,13 @@ func structsOf(file string) (map[string]structType, error) {
 			if st, isStruct := spec.Type.(*ast.StructType); isStruct {
 				fields, err := fieldsOf(spec.Name.Name, st)
 				if err != nil {
-					return nil, err
+					return err
 				}
 				structs[spec.Name.Name] = structType{gen.Doc.Text(), fields}
 			}
 		}
 	}
-	return structs, nil
+	return nil
 }
 
 func fieldsOf(name string, st *ast.StructType) ([]structField, error) {

@@ -165,7 +165,7 @@ func (a *API) createAccount(c *call) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	if err := a.o.Accounts.CreateAccount(c.r.Context(), s, &first); err != nil {
+	if err := a.o.Accounts.CreateAccount(c.r.Context(), a.author(c), s, &first); err != nil {
 		return reply{}, accountError(err)
 	}
 	return reply{http.StatusCreated, struct {
@@ -238,7 +238,7 @@ func (a *API) updateAccount(c *call) (reply, error) {
 	if o.err != nil {
 		return reply{}, o.err
 	}
-	s, err := a.o.Accounts.ChangeAccount(c.r.Context(), c.account, change)
+	s, err := a.o.Accounts.ChangeAccount(c.r.Context(), a.author(c), c.account, change)
 	if err != nil {
 		return reply{}, accountError(err)
 	}
@@ -246,7 +246,7 @@ func (a *API) updateAccount(c *call) (reply, error) {
 }
 
 func (a *API) deleteAccount(c *call) (reply, error) {
-	if err := a.o.Accounts.DeleteAccount(c.r.Context(), c.account); err != nil {
+	if err := a.o.Accounts.DeleteAccount(c.r.Context(), a.author(c), c.account); err != nil {
 		return reply{}, accountError(err)
 	}
 	a.o.Reconciler.Wake() // its streams go now

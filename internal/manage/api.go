@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/netip"
 	"time"
 
 	"go.uber.org/zap"
@@ -13,6 +14,7 @@ import (
 	"sluice/auth"
 	"sluice/internal/refusal"
 	"sluice/internal/store"
+	"sluice/internal/telemetry"
 	"sluice/internal/tenant"
 )
 
@@ -24,6 +26,8 @@ type Options struct {
 	Streams  StreamStore
 	Keys     KeyStore
 	Accounts AccountStore
+	Audit    AuditStore
+	Usage    UsageStore
 	// Reconciler takes the first steps of a stream at once.
 	Reconciler *Reconciler
 	Log        *zap.Logger
@@ -98,11 +102,13 @@ func Reference() []byte { return reference }
 
 // call is one request to the API.
 type call struct {
-	w       http.ResponseWriter
-	r       *http.Request
-	query   query
-	account tenant.AccountID // whose things it is about
-	id      string           // the name or id in the path; "" = there is none
+	w         http.ResponseWriter
+	r         *http.Request
+	client    netip.Addr      // who asks; the zero value where that is not known
+	principal *auth.Principal // of an owner's call; nil = not known
+	query     query
+	account   tenant.AccountID // whose things it is about
+	id        string           // the name or id in the path; "" = there is none
 }
 
 // reply is an answer that is no refusal; a nil body is none.
@@ -114,12 +120,13 @@ type reply struct {
 // handler answers a call or says why not.
 type handler func(c *call) (reply, error)
 
-// ServeHTTP answers a request; refusals too.
+// ServeHTTP answers a request of a listener of its own, where who asks is the peer; refusals
+// too.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if err := a.Serve(w, r); err != nil { //nolint:contextcheck // the context is the request's
+	if _, err := a.Serve(w, r, peer(r)); err != nil { //nolint:contextcheck // the context is the request's
 		ref := refusal.From(err)
 		if ref.Status() >= http.StatusInternalServerError {
-			a.o.Log.Warn("management API", zap.String("request_id", w.Header().Get(requestIDHeader)), zap.Error(err))
+			a.o.Log.Warn("management API", zap.String("request_id", telemetry.Foreign(w.Header().Get(requestIDHeader))), zap.Error(err))
 		}
 		_ = refusal.Write(w, r.Method, ref)
 	}
@@ -127,22 +134,25 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // Serve answers a request, or returns the *refusal.Refusal to answer it with, having
 // written no more than headers. The refusal wraps the error of package auth where a
-// credential is not good.
-func (a *API) Serve(w http.ResponseWriter, r *http.Request) error {
+// credential is not good. client is who asks, as the records of changes have it. The
+// principal is who asked, also where it was refused; nil where that is nobody that is known.
+func (a *API) Serve(w http.ResponseWriter, r *http.Request, client netip.Addr) (*auth.Principal, error) {
 	a.identify(w, r)
-	rep, err := a.answer(w, r)
+	c := &call{w: w, r: r, client: client}
+	rep, err := a.answer(c)
 	if err != nil {
-		return asRefusal(err)
+		return c.principal, asRefusal(err)
 	}
-	return rep.write(w, r)
+	return c.principal, rep.write(w, r)
 }
 
-func (a *API) answer(w http.ResponseWriter, r *http.Request) (reply, error) {
+func (a *API) answer(c *call) (reply, error) {
+	r := c.r
 	target, err := a.route(r)
 	if err != nil {
 		return reply{}, err
 	}
-	c := &call{w: w, r: r, id: target.id}
+	c.id = target.id
 	if !target.open {
 		if err := a.admit(c, target); err != nil {
 			return reply{}, err

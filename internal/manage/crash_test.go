@@ -75,6 +75,7 @@ func (g *rig) process(holder string, i *injector) *rig {
 	r.Store, r.Nodes, r.Holder, o.Streams = spoilt, faultyNodes{g.nodes, i}, holder, spoilt
 	r.Poll = 10 * time.Second // looks are what these tests spend their time on
 	o.Reconciler = NewReconciler(r)
+	p.clientNodes = r.Nodes
 	p.options, p.owner, p.operator = o, NewOwner(o), NewOperator(o)
 	return &p
 }

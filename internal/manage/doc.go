@@ -45,4 +45,34 @@
 // What Ursula holds of a name that is to be created is taken over where it has the same
 // content type, as after a restored store or a stream taken out of the operator's file,
 // and is left alone where it has not: the row goes, and the call is refused.
+//
+// # What clients do themselves
+//
+// With streams.lifecycle: protocol, clients PUT and DELETE a stream at its own URL, and the
+// gateway sends that on, once. It is an attempt (Protocol): Store.Begin writes down, before
+// any byte goes out, that it may take effect until its deadline and Late; Store.End writes
+// down what the node answered, before the client hears of it. An attempt whose answer
+// proves nothing is never ended. No state of the row is changed before the answer: what a
+// node refuses must have changed nothing, also for those who read.
+//
+// A row of theirs is made by nobody else (Stream.Protocol), for a PUT without the client's
+// first body, TTL or closure would turn the client's repeat into a 200, and lose the rest.
+// The Reconciler looks (Reconciler.look): what Ursula has, the row says; where it has
+// nothing, the row goes. What a look saw is noted only where no attempt was begun since. A
+// row is not quiet, and neither goes nor counts as settled before two looks Late apart, for
+// as long as an attempt has no answer.
+//
+// Two attempts at once: nobody knows which one the node took last, unless no other was begun
+// after it; then a look tells. A refused attempt takes the row with it only where there never
+// was another. A DELETE that was answered while an older PUT has no answer dooms whatever
+// that one makes, unless it is answered after all, or another PUT comes.
+//
+// A DELETE is right at any time here too: it goes out for the row's incarnation, or where
+// that is not known for one that no stream has, which the node answers with the present
+// one. What was asked for and not answered is finished (Stream.Doomed): the row becomes
+// Deleting, as by the API. Meanwhile a PUT is refused; so it is while the API creates a
+// stream, whose own PUTs are not counted.
+//
+// Ursula lets streams with an end or a TTL go by itself. Their rows are looked at when that
+// is due, and never become Deleting for it, so that their names are to be had at once.
 package manage

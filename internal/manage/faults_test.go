@@ -125,8 +125,8 @@ func spoilErr(i *injector, name string, call func() error) error {
 	return err
 }
 
-func (s faultyStore) CreateStream(ctx context.Context, st store.Stream) error {
-	return spoilErr(s.injector, "CreateStream", func() error { return s.StreamStore.CreateStream(ctx, st) })
+func (s faultyStore) CreateStream(ctx context.Context, by store.Author, st store.Stream) error {
+	return spoilErr(s.injector, "CreateStream", func() error { return s.StreamStore.CreateStream(ctx, by, st) })
 }
 
 func (s faultyStore) Stream(ctx context.Context, account tenant.AccountID, name tenant.StreamName) (store.Stream, error) {
@@ -137,8 +137,8 @@ func (s faultyStore) MarkCreated(ctx context.Context, id, incarnation string) er
 	return spoilErr(s.injector, "MarkCreated", func() error { return s.StreamStore.MarkCreated(ctx, id, incarnation) })
 }
 
-func (s faultyStore) DeleteStream(ctx context.Context, account tenant.AccountID, name tenant.StreamName) (store.Stream, error) {
-	return spoil(s.injector, "DeleteStream", func() (store.Stream, error) { return s.StreamStore.DeleteStream(ctx, account, name) })
+func (s faultyStore) DeleteStream(ctx context.Context, by store.Author, account tenant.AccountID, name tenant.StreamName) (store.Stream, error) {
+	return spoil(s.injector, "DeleteStream", func() (store.Stream, error) { return s.StreamStore.DeleteStream(ctx, by, account, name) })
 }
 
 func (s faultyStore) Busy(ctx context.Context, id string, until time.Time) error {
@@ -153,11 +153,28 @@ func (s faultyStore) RemoveStream(ctx context.Context, id string) error {
 	return spoilErr(s.injector, "RemoveStream", func() error { return s.StreamStore.RemoveStream(ctx, id) })
 }
 
+func (s faultyStore) Begin(ctx context.Context, by store.Author, want store.Stream) (store.Stream, error) {
+	return spoil(s.injector, "Begin", func() (store.Stream, error) { return s.StreamStore.Begin(ctx, by, want) })
+}
+
+func (s faultyStore) End(ctx context.Context, by store.Author, id string, attempt int64, what store.Outcome, seen store.Sight) error {
+	return spoilErr(s.injector, "End", func() error { return s.StreamStore.End(ctx, by, id, attempt, what, seen) })
+}
+
+func (s faultyStore) Saw(ctx context.Context, st store.Stream, seen *store.Sight, settled bool) error {
+	return spoilErr(s.injector, "Saw", func() error { return s.StreamStore.Saw(ctx, st, seen, settled) })
+}
+
+func (s faultyStore) Condemn(ctx context.Context, st store.Stream) error {
+	return spoilErr(s.injector, "Condemn", func() error { return s.StreamStore.Condemn(ctx, st) })
+}
+
 func (s faultyStore) Learn(ctx context.Context, id, incarnation string) error {
 	return spoilErr(s.injector, "Learn", func() error { return s.StreamStore.Learn(ctx, id, incarnation) })
 }
 
-// Hold and Unsettled come once a second: they fail with the process, and are no steps.
+// Hold, Unsettled and Looks come once a second: they fail with the process, and are no
+// steps.
 
 func (s faultyStore) Hold(ctx context.Context, lease, holder string, life time.Duration) (bool, error) {
 	if s.ended() {
@@ -173,6 +190,13 @@ func (s faultyStore) Unsettled(ctx context.Context, limit int) ([]store.Stream, 
 	return s.StreamStore.Unsettled(ctx, limit)
 }
 
+func (s faultyStore) Looks(ctx context.Context, limit int) ([]store.Stream, error) {
+	if s.ended() {
+		return nil, errFault
+	}
+	return s.StreamStore.Looks(ctx, limit)
+}
+
 func (s faultyStore) LetGo(ctx context.Context, lease, holder string) error {
 	if s.ended() {
 		return errors.New("the process is gone")
@@ -185,12 +209,25 @@ type brokenStore struct {
 	StreamStore
 	KeyStore
 	AccountStore
+	AuditStore
 	err error
 }
 
-func (s brokenStore) CreateStream(context.Context, store.Stream) error { return s.err }
+func (s brokenStore) Usage(context.Context, tenant.AccountID, store.UsageQuery) ([]store.UsageHour, error) {
+	return nil, s.err
+}
+
+func (s brokenStore) UsageBatches(context.Context, int64, int, int) ([]store.UsageBatch, error) {
+	return nil, s.err
+}
+
+func (s brokenStore) CreateStream(context.Context, store.Author, store.Stream) error { return s.err }
 
 func (s brokenStore) Stream(context.Context, tenant.AccountID, tenant.StreamName) (store.Stream, error) {
+	return store.Stream{}, s.err
+}
+
+func (s brokenStore) Begin(context.Context, store.Author, store.Stream) (store.Stream, error) {
 	return store.Stream{}, s.err
 }
 
@@ -198,15 +235,15 @@ func (s brokenStore) Streams(context.Context, tenant.AccountID, store.Page) ([]s
 	return nil, s.err
 }
 
-func (s brokenStore) SetPublic(context.Context, tenant.AccountID, tenant.StreamName, bool) (store.Stream, error) {
+func (s brokenStore) SetPublic(context.Context, store.Author, tenant.AccountID, tenant.StreamName, bool) (store.Stream, error) {
 	return store.Stream{}, s.err
 }
 
-func (s brokenStore) DeleteStream(context.Context, tenant.AccountID, tenant.StreamName) (store.Stream, error) {
+func (s brokenStore) DeleteStream(context.Context, store.Author, tenant.AccountID, tenant.StreamName) (store.Stream, error) {
 	return store.Stream{}, s.err
 }
 
-func (s brokenStore) CreateKey(context.Context, store.Key) error { return s.err }
+func (s brokenStore) CreateKey(context.Context, store.Author, store.Key) error { return s.err }
 
 func (s brokenStore) Key(context.Context, tenant.AccountID, string) (store.Key, error) {
 	return store.Key{}, s.err
@@ -216,17 +253,21 @@ func (s brokenStore) Keys(context.Context, tenant.AccountID, store.Page) ([]stor
 	return nil, s.err
 }
 
-func (s brokenStore) ChangeKey(context.Context, tenant.AccountID, string, store.KeyChange) (store.Key, error) {
+func (s brokenStore) ChangeKey(context.Context, store.Author, tenant.AccountID, string, store.KeyChange) (store.Key, error) {
 	return store.Key{}, s.err
 }
 
-func (s brokenStore) RotateKey(context.Context, tenant.AccountID, string, store.NewSecret) (store.Key, error) {
+func (s brokenStore) RotateKey(context.Context, store.Author, tenant.AccountID, string, store.NewSecret) (store.Key, error) {
 	return store.Key{}, s.err
 }
 
-func (s brokenStore) RevokeKey(context.Context, tenant.AccountID, string) error { return s.err }
+func (s brokenStore) RevokeKey(context.Context, store.Author, tenant.AccountID, string) error {
+	return s.err
+}
 
-func (s brokenStore) CreateAccount(context.Context, store.Account, *store.Key) error { return s.err }
+func (s brokenStore) CreateAccount(context.Context, store.Author, store.Account, *store.Key) error {
+	return s.err
+}
 
 func (s brokenStore) Account(context.Context, tenant.AccountID) (store.Account, error) {
 	return store.Account{}, s.err
@@ -236,11 +277,17 @@ func (s brokenStore) Accounts(context.Context, store.Page) ([]store.Account, err
 	return nil, s.err
 }
 
-func (s brokenStore) ChangeAccount(context.Context, tenant.AccountID, store.AccountChange) (store.Account, error) {
+func (s brokenStore) ChangeAccount(context.Context, store.Author, tenant.AccountID, store.AccountChange) (store.Account, error) {
 	return store.Account{}, s.err
 }
 
-func (s brokenStore) DeleteAccount(context.Context, tenant.AccountID) error { return s.err }
+func (s brokenStore) DeleteAccount(context.Context, store.Author, tenant.AccountID) error {
+	return s.err
+}
+
+func (s brokenStore) Audit(context.Context, store.AuditQuery) ([]store.Record, int64, error) {
+	return nil, 0, s.err
+}
 
 // brokenDirectory cannot tell.
 type brokenDirectory struct{ tenant.Directory }

@@ -224,7 +224,7 @@ func (a *API) createKey(c *call) (reply, error) {
 		return reply{}, err
 	}
 	// It is kept before it is shown.
-	switch err := a.o.Keys.CreateKey(c.r.Context(), k); {
+	switch err := a.o.Keys.CreateKey(c.r.Context(), a.author(c), k); {
 	case errors.Is(err, store.ErrNotFound):
 		return reply{}, a.goneAccount(err)
 	case errors.Is(err, store.ErrTaken):
@@ -266,7 +266,7 @@ func (a *API) narrowKey(c *call) (reply, error) {
 	if o.err != nil {
 		return reply{}, o.err
 	}
-	k, err := a.o.Keys.ChangeKey(c.r.Context(), c.account, id, want)
+	k, err := a.o.Keys.ChangeKey(c.r.Context(), a.author(c), c.account, id, want)
 	switch {
 	case errors.Is(err, store.ErrWider):
 		return reply{}, a.tooWide(c, id, want, err)
@@ -314,7 +314,7 @@ func (a *API) rotateKey(c *call) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	k, err := a.o.Keys.RotateKey(c.r.Context(), c.account, id, store.NewSecret{
+	k, err := a.o.Keys.RotateKey(c.r.Context(), a.author(c), c.account, id, store.NewSecret{
 		Digest: tenant.DigestOf(text.Reveal()), Hint: auth.Hint(text.Reveal()),
 		OldUntil: a.o.Now().UTC().Truncate(time.Microsecond).Add(time.Duration(overlap) * time.Second), EndOlder: endOlder,
 	})
@@ -329,7 +329,7 @@ func (a *API) revokeKey(c *call) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	if err := a.o.Keys.RevokeKey(c.r.Context(), c.account, id); err != nil {
+	if err := a.o.Keys.RevokeKey(c.r.Context(), a.author(c), c.account, id); err != nil {
 		return reply{}, keyError(err)
 	}
 	return reply{status: http.StatusNoContent}, nil

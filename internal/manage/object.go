@@ -258,17 +258,25 @@ func (o *object) time(name string) *time.Time {
 	if s == nil {
 		return nil
 	}
-	t, err := time.Parse(time.RFC3339, strings.ToUpper(*s))
-	t = t.UTC().Truncate(time.Microsecond)
-	switch {
-	case err != nil || !times.MatchString(*s):
-		o.fault(name, "This is a time as in 2027-06-01T00:00:00Z.")
-		return nil
-	case t.Year() > maxYear:
-		o.fault(name, "This is a time whose year in UTC is at most "+strconv.Itoa(maxYear)+".")
+	t, fault := readTime(*s)
+	if fault != "" {
+		o.fault(name, fault)
 		return nil
 	}
 	return &t
+}
+
+// readTime reads a time of RFC 3339, cut to microseconds, or says what it has to be.
+func readTime(s string) (t time.Time, fault string) {
+	t, err := time.Parse(time.RFC3339, strings.ToUpper(s))
+	t = t.UTC().Truncate(time.Microsecond)
+	switch {
+	case err != nil || !times.MatchString(s):
+		return t, "This is a time as in 2027-06-01T00:00:00Z."
+	case t.Year() > maxYear:
+		return t, "This is a time whose year in UTC is at most " + strconv.Itoa(maxYear) + "."
+	}
+	return t, ""
 }
 
 // texts reads a list of strings; ok is false where there is none, or null.

@@ -28,6 +28,7 @@ func (a *API) admitOwner(c *call) error {
 	if err != nil {
 		return credentialRefusal(err)
 	}
+	c.principal = p
 	if err := mayManage(p); err != nil {
 		return err
 	}

@@ -49,6 +49,10 @@ func badQuery(name, message string) error {
 	return refusal.Because(refusal.InvalidQuery, message, nil).About(printable(name))
 }
 
+func badCursor() error {
+	return badQuery("cursor", "cursor is the next_cursor of the page before, as it is.")
+}
+
 // page reads limit, cursor and prefix. kind keeps the cursor of one list from being
 // taken for another's. The page asks for one entry more than there is room for, which
 // tells whether there is a next one.
@@ -64,7 +68,7 @@ func (q query) page(kind string) (store.Page, error) {
 	if text, ok := q["cursor"]; ok {
 		after, ok := openCursor(kind, text)
 		if !ok {
-			return p, badQuery("cursor", "cursor is the next_cursor of the page before, as it is.")
+			return p, badCursor()
 		}
 		p.After = after
 	}
@@ -87,8 +91,13 @@ func cut[T any](list []T, p store.Page, kind string, nameOf func(T) string) ([]T
 		return list, nil
 	}
 	list = list[:p.Limit-1]
-	next := base64.RawURLEncoding.EncodeToString([]byte(kind + ":" + nameOf(list[len(list)-1])))
+	next := cursor(kind, nameOf(list[len(list)-1]))
 	return list, &next
+}
+
+// cursor is that of the page behind an entry.
+func cursor(kind, last string) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(kind + ":" + last))
 }
 
 // printable keeps a client's text short and plain where it is said back to it.

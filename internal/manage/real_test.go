@@ -178,7 +178,7 @@ func TestManageTheRealNode(t *testing.T) {
 		t.Fatalf("create at the node: %d", status)
 	}
 	for _, name := range []string{"made", "not-made"} {
-		if err := g.store.CreateStream(t.Context(), store.Stream{
+		if err := g.store.CreateStream(t.Context(), store.BySystem(), store.Stream{
 			Stream: tenant.Stream{Account: testAccount, Name: tenant.StreamName(name), ContentType: "application/json"}, ID: "str_" + name,
 		}); err != nil {
 			t.Fatal(err)

@@ -18,11 +18,15 @@ import (
 
 // ReconcilerOptions are the parts of a Reconciler. Durations of 0 take their default.
 type ReconcilerOptions struct {
-	Store  StreamStore
-	Nodes  Nodes
-	Log    *zap.Logger
-	Now    func() time.Time // nil = time.Now
-	Random io.Reader        // of ids
+	Store StreamStore
+	Nodes Nodes
+	// Audit is where records of changes are forgotten that are older than AuditKeep says
+	// by then; 0 keeps them for ever. nil: none are forgotten here.
+	Audit     AuditStore
+	AuditKeep func() time.Duration
+	Log       *zap.Logger
+	Now       func() time.Time // nil = time.Now
+	Random    io.Reader        // of ids
 	// Holder names this replica among those that share the store.
 	Holder string
 	// Poll is how often the replica that has the lease looks for rows that are not
@@ -47,14 +51,18 @@ const leaseName = "streams"
 const (
 	// passLimit bounds how many rows are looked at before the lease is renewed.
 	passLimit = 64
+	// lookLimit bounds how many streams a pass looks at because Ursula may have let them
+	// go: what is more than that waits, and the nodes are not asked faster.
+	lookLimit = 16
 	// maxRemembered bounds the rows whose pauses and looks are remembered. Beyond it
 	// all are forgotten: pauses are short again, and looks are taken anew.
 	maxRemembered = 10_000
 )
 
 // Reconciler finishes or undoes what the handlers, or replicas that died, left of the
-// making and deleting of streams, deletes those that expire, and learns of declared ones,
-// which a Keeper makes, what Ursula calls them. One replica at a time
+// making and deleting of streams, deletes those that expire, learns of declared ones, which
+// a Keeper makes, what Ursula calls them, looks what became of those that clients make and
+// delete at their own URL, and forgets old records of changes. One replica at a time
 // does so, the one that has the lease; all may take a step of a row at once. Close ends
 // its goroutine.
 type Reconciler struct {
@@ -63,9 +71,11 @@ type Reconciler struct {
 	done   chan struct{}
 	wake   chan struct{}
 
+	forgetAt time.Time // when records are to be looked at again; of the worker alone
+
 	mu     sync.Mutex
 	pauses map[string]time.Duration // the last pause of rows that are tried again, by id
-	looks  map[string]time.Time     // when the stream of a row was first missing, by id
+	looks  map[string]time.Time     // when a node first answered what became of a row, by lookOf
 }
 
 // NewReconciler makes a reconciler and begins its work.
@@ -166,6 +176,12 @@ func (r *Reconciler) pass(ctx context.Context) bool {
 		r.complain(ctx, "look for streams that are not settled", err)
 		return true
 	}
+	unsettled := len(rows)
+	looks, err := r.o.Store.Looks(asking, lookLimit)
+	if err != nil {
+		r.complain(ctx, "look for streams that may be gone", err)
+	}
+	rows = append(rows, looks...)
 	// What begins now ends with the lease: two requests to a node are a step's most.
 	last := began.Add(r.o.Lease - 2*r.o.Request)
 	var group errgroup.Group
@@ -180,10 +196,37 @@ func (r *Reconciler) pass(ctx context.Context) bool {
 		})
 	}
 	_ = group.Wait()
-	if len(rows) == passLimit {
+	r.forgetAudit(ctx)
+	if unsettled == passLimit {
 		r.Wake()
 	}
 	return true
+}
+
+// Records that are too old go in small steps: every pass has one while there are more, and
+// else one a minute.
+const (
+	forgetLimit = 500
+	forgetEvery = time.Minute
+)
+
+// forgetAudit takes one of the steps.
+func (r *Reconciler) forgetAudit(ctx context.Context) {
+	now := r.o.Now()
+	if r.o.Audit == nil || now.Before(r.forgetAt) {
+		return
+	}
+	keep := r.o.AuditKeep()
+	if keep == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.o.Request)
+	defer cancel()
+	n, err := r.o.Audit.ForgetAudit(ctx, now.Add(-keep), forgetLimit)
+	if err != nil || n < forgetLimit {
+		r.forgetAt = now.Add(forgetEvery)
+	}
+	r.complain(ctx, "forget old records of changes", err)
 }
 
 func (r *Reconciler) complain(ctx context.Context, what string, err error) {
@@ -197,13 +240,15 @@ func (r *Reconciler) settle(ctx context.Context, s *store.Stream) {
 	ctx, cancel := context.WithTimeout(ctx, 3*r.o.Request)
 	defer cancel()
 	var err error
-	switch s.State {
-	case store.Creating:
-		err = r.create(ctx, s)
-	case store.Deleting:
+	switch {
+	case s.State == store.Deleting:
 		err = r.remove(ctx, s)
-	case store.Live:
+	case s.State == store.Creating && !s.Protocol:
+		err = r.create(ctx, s)
+	case s.Declared && s.Incarnation == "" && s.Unanswered == 0:
 		err = r.learn(ctx, s)
+	default:
+		err = r.look(ctx, s)
 	}
 	var refused *refusedError
 	switch {
@@ -252,9 +297,9 @@ func (r *Reconciler) handling(ctx context.Context, wait time.Duration) (context.
 }
 
 // Delete takes the first step of a row that was just made Deleting. Only the stream of
-// a row that was active can be deleted at once; what is left is the reconciler's.
+// a row that is quiet can be deleted at once; what is left is the reconciler's.
 func (r *Reconciler) Delete(ctx context.Context, s *store.Stream) error {
-	if s.Incarnation == "" {
+	if !quiet(s) {
 		r.Wake()
 		return errUnanswered
 	}
@@ -306,11 +351,11 @@ func (r *Reconciler) forgetPause(id string) {
 	delete(r.pauses, id)
 }
 
-func (r *Reconciler) forget(id string) {
+func (r *Reconciler) forget(s *store.Stream) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.pauses, id)
-	delete(r.looks, id)
+	delete(r.pauses, s.ID)
+	delete(r.looks, lookOf(s))
 }
 
 func (r *Reconciler) log(s *store.Stream) *zap.Logger {

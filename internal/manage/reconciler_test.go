@@ -253,7 +253,7 @@ func TestAnothersStreamStays(t *testing.T) {
 			req.Header.Set("Content-Type", "text/plain")
 			closeAnswer(g.nodes.Do(req))
 			had := g.inUrsula("events")
-			if err := g.store.CreateStream(t.Context(), store.Stream{
+			if err := g.store.CreateStream(t.Context(), store.BySystem(), store.Stream{
 				Stream: tenant.Stream{Account: testAccount, Name: "events", ContentType: "application/json"}, ID: "str_1",
 			}); err != nil {
 				t.Fatal(err)
@@ -416,7 +416,7 @@ func TestTwoReconcilersAtOnce(t *testing.T) {
 		}
 		for i := range 30 {
 			name := fmt.Sprint("s", i)
-			if err := g.store.CreateStream(t.Context(), store.Stream{
+			if err := g.store.CreateStream(t.Context(), store.BySystem(), store.Stream{
 				Stream: tenant.Stream{Account: testAccount, Name: tenant.StreamName(name), ContentType: "text/plain"}, ID: "str_" + name,
 			}); err != nil {
 				t.Fatal(err)
@@ -428,7 +428,7 @@ func TestTwoReconcilersAtOnce(t *testing.T) {
 				t.Errorf("stream %d was not made", i)
 			}
 			if i%2 == 0 {
-				if _, err := g.store.DeleteStream(t.Context(), testAccount, tenant.StreamName(fmt.Sprint("s", i))); err != nil {
+				if _, err := g.store.DeleteStream(t.Context(), store.BySystem(), testAccount, tenant.StreamName(fmt.Sprint("s", i))); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -458,12 +458,12 @@ func TestManyRowsThatFail(t *testing.T) {
 		})
 		for i := range 3 * passLimit {
 			name := fmt.Sprintf("bad%d", i)
-			if err := g.store.CreateStream(t.Context(), store.Stream{Stream: tenant.Stream{Account: testAccount, Name: tenant.StreamName(name), ContentType: "a/b"}, ID: "str_" + name}); err != nil {
+			if err := g.store.CreateStream(t.Context(), store.BySystem(), store.Stream{Stream: tenant.Stream{Account: testAccount, Name: tenant.StreamName(name), ContentType: "a/b"}, ID: "str_" + name}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		time.Sleep(time.Second)
-		if err := g.store.CreateStream(t.Context(), store.Stream{Stream: tenant.Stream{Account: testAccount, Name: "good", ContentType: "a/b"}, ID: "str_good"}); err != nil {
+		if err := g.store.CreateStream(t.Context(), store.BySystem(), store.Stream{Stream: tenant.Stream{Account: testAccount, Name: "good", ContentType: "a/b"}, ID: "str_good"}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Second)
@@ -506,7 +506,7 @@ func TestDeclaredStreams(t *testing.T) {
 		for _, name := range []tenant.StreamName{"fresh", "other", "refused"} {
 			stated := tenant.Stream{Account: testAccount, Name: name, ContentType: "application/json"}
 			content.Streams = append(content.Streams, stated)
-			if err := g.store.CreateStream(t.Context(), store.Stream{Stream: stated, ID: "str_" + string(name), BusyUntil: time.Now().Add(time.Minute)}); err != nil {
+			if err := g.store.CreateStream(t.Context(), store.BySystem(), store.Stream{Stream: stated, ID: "str_" + string(name), BusyUntil: time.Now().Add(time.Minute)}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -28,14 +28,16 @@ const (
 
 // rig is a Management API on a real store and the stand-in for Ursula.
 type rig struct {
-	tb       testing.TB
-	store    *store.Store
-	cluster  *ursulatest.Cluster
-	nodes    Nodes
-	owner    *API
-	operator *API
-	key      string // of testAccount, that may manage
-	options  Options
+	tb      testing.TB
+	store   *store.Store
+	cluster *ursulatest.Cluster
+	nodes   Nodes
+	// clientNodes is the way of what clients send at the stream's own URL.
+	clientNodes Nodes
+	owner       *API
+	operator    *API
+	key         string // of testAccount, that may manage
+	options     Options
 
 	keys, ids map[string]string // of keys, by what they are
 }
@@ -46,6 +48,7 @@ func newRig(tb testing.TB, change ...func(*ReconcilerOptions, *Options)) *rig {
 	g := &rig{tb: tb, cluster: ursulatest.New(ursulatest.Options{}), keys: map[string]string{}, ids: map[string]string{}}
 	tb.Cleanup(func() { _ = g.cluster.Close() })
 	g.nodes = handlerNodes{g.cluster.Node(0).Handler()}
+	g.clientNodes = g.nodes
 	g.store = openStore(tb)
 	r, o := g.parts()
 	for _, f := range change {
@@ -73,7 +76,7 @@ func (g *rig) parts() (ReconcilerOptions, Options) {
 	log := zap.NewNop()
 	directory := storeDirectory{g.store}
 	return ReconcilerOptions{Store: g.store, Nodes: g.nodes, Log: log, Random: rand.Reader, Holder: "one"}, Options{
-		Streams: g.store, Keys: g.store, Accounts: g.store, Log: log, Random: rand.Reader,
+		Streams: g.store, Keys: g.store, Accounts: g.store, Audit: g.store, Usage: g.store, Log: log, Random: rand.Reader,
 		Origin: testOrigin, Region: "eu", DefaultLimits: tenant.DefaultLimits(),
 		Authenticator: auth.New(auth.Options{Directory: directory, Now: time.Now}), Directory: directory,
 	}

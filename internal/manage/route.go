@@ -103,12 +103,22 @@ func (a *API) path(segments []string) (methods, target) {
 	if len(segments) == 1 && segments[0] == "openapi.yaml" {
 		return methods{http.MethodGet: {handle: readReference, open: true}}, target{}
 	}
+	if len(segments) == 1 && segments[0] == "audit" {
+		parameters := []string{"limit", "cursor", "since", "until", "action", "actor", "target"}
+		if a.operator {
+			parameters = append(parameters, "account")
+		}
+		return methods{http.MethodGet: {handle: a.listAudit, parameters: parameters}}, target{}
+	}
 	if !a.operator {
 		if len(segments) == 1 && segments[0] == "account" {
 			return methods{http.MethodGet: {handle: a.showOwnAccount}}, target{}
 		}
 		found, id := a.resource(segments)
 		return found, target{id: id}
+	}
+	if len(segments) == 2 && segments[0] == "usage" && segments[1] == "batches" {
+		return methods{http.MethodGet: {handle: a.listUsageBatches, parameters: []string{"limit", "after"}}}, target{}
 	}
 	if segments[0] != "accounts" {
 		return nil, target{}
@@ -131,13 +141,15 @@ func (a *API) path(segments []string) (methods, target) {
 	}
 }
 
-// resource finds what an account has: its streams and its keys.
+// resource finds what an account has: its streams, its keys and its usage.
 func (a *API) resource(segments []string) (methods, string) {
 	id := ""
 	if len(segments) > 1 {
 		id = segments[1]
 	}
 	switch kind := segments[0]; {
+	case kind == "usage" && len(segments) == 1:
+		return methods{http.MethodGet: {handle: a.listUsage, parameters: []string{"from", "to", "class", "limit", "cursor"}}}, ""
 	case kind == "streams" && len(segments) == 1:
 		return methods{
 			http.MethodGet:  {handle: a.listStreams, parameters: []string{"limit", "cursor", "prefix"}},

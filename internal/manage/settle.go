@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"time"
 
 	"go.uber.org/zap"
@@ -150,7 +151,7 @@ func (r *Reconciler) orphan(ctx context.Context, s *store.Stream) error {
 		Stream: tenant.Stream{Account: s.Account, Name: s.Name, ContentType: s.ContentType},
 		ID:     id, State: store.Creating, Region: s.Region, CreatedAt: now, ExpiresAt: now,
 	}
-	switch err := r.o.Store.CreateStream(ctx, stand); {
+	switch err := r.o.Store.CreateStream(ctx, store.BySystem(), stand); {
 	case errors.Is(err, store.ErrNotFound):
 		return r.deleteUnowned(ctx, s)
 	case errors.Is(err, store.ErrTaken):
@@ -198,7 +199,7 @@ func (r *Reconciler) remove(ctx context.Context, s *store.Stream) error {
 		}
 		return err
 	}
-	if s.Incarnation == "" && !sameType(head.header.Get("Content-Type"), s.ContentType) {
+	if s.Incarnation == "" && !s.Protocol && !sameType(head.header.Get("Content-Type"), s.ContentType) {
 		r.log(s).Warn("Ursula holds a stream of another content type under the name; it stays")
 		return r.freed(ctx, s)
 	}
@@ -209,17 +210,20 @@ func (r *Reconciler) remove(ctx context.Context, s *store.Stream) error {
 	case a.status != http.StatusNoContent && !a.gone():
 		return fmt.Errorf("%w: %w", errLater, unexpected(http.MethodDelete, a))
 	}
-	if s.Incarnation == "" {
-		r.looked(s.ID)
+	if !quiet(s) {
+		r.looked(s)
 		return r.lookAgain(ctx, s)
 	}
 	return r.freed(ctx, s)
 }
 
+// quiet reports whether no request that makes a row's stream can be under way: it was
+// active, and clients have their answers.
+func quiet(s *store.Stream) bool { return s.Incarnation != "" && s.Unanswered == 0 }
+
 // missing decides what it means that Ursula has no such stream.
 func (r *Reconciler) missing(ctx context.Context, s *store.Stream) error {
-	// The store's clock says when it is time to look again; ours may say a little less.
-	if s.Incarnation != "" || r.lookedBefore(s.ID, r.o.Now().Add(-r.o.Late*9/10)) {
+	if quiet(s) || r.lookedBefore(s) {
 		return r.freed(ctx, s)
 	}
 	return r.lookAgain(ctx, s)
@@ -234,7 +238,7 @@ func (r *Reconciler) lookAgain(ctx context.Context, s *store.Stream) error {
 }
 
 func (r *Reconciler) freed(ctx context.Context, s *store.Stream) error {
-	r.forget(s.ID)
+	r.forget(s)
 	if err := r.o.Store.RemoveStream(ctx, s.ID); err != nil && !errors.Is(err, store.ErrNotFound) {
 		return err
 	}
@@ -264,11 +268,11 @@ func (r *Reconciler) learn(ctx context.Context, s *store.Stream) error {
 func (r *Reconciler) freeIn(s *store.Stream) time.Duration {
 	now := r.o.Now()
 	wait := r.o.Poll + max(0, s.BusyUntil.Sub(now))
-	if s.Incarnation != "" {
+	if quiet(s) {
 		return wait
 	}
 	r.mu.Lock()
-	first, ok := r.looks[s.ID]
+	first, ok := r.looks[lookOf(s)]
 	r.mu.Unlock()
 	if !ok {
 		return wait + r.o.Late
@@ -276,24 +280,28 @@ func (r *Reconciler) freeIn(s *store.Stream) time.Duration {
 	return max(wait, r.o.Poll+first.Add(r.o.Late).Sub(now))
 }
 
-// looked remembers that the stream of a row is missing from now on.
-func (r *Reconciler) looked(id string) {
+// lookOf names the looks at a row since the last request for it was begun.
+func lookOf(s *store.Stream) string { return s.ID + "/" + strconv.FormatInt(s.Attempts, 10) }
+
+// looked remembers that a node has answered what became of a row.
+func (r *Reconciler) looked(s *store.Stream) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.looks) >= maxRemembered {
 		clear(r.looks)
 	}
-	r.looks[id] = r.o.Now()
+	r.looks[lookOf(s)] = r.o.Now()
 }
 
-// lookedBefore reports whether it was seen to be missing at or before then; where it
-// never was, it is from now on.
-func (r *Reconciler) lookedBefore(id string, then time.Time) bool {
+// lookedBefore reports whether a node has answered so long ago that what was late then has
+// taken effect since; where none ever has, one has now.
+func (r *Reconciler) lookedBefore(s *store.Stream) bool {
 	r.mu.Lock()
-	first, ok := r.looks[id]
+	first, ok := r.looks[lookOf(s)]
 	r.mu.Unlock()
 	if !ok {
-		r.looked(id)
+		r.looked(s)
 	}
-	return ok && !first.After(then)
+	// The store's clock says when it is time to look again; ours may say a little less.
+	return ok && !first.After(r.o.Now().Add(-r.o.Late*9/10))
 }

@@ -36,6 +36,8 @@ type streamJSON struct {
 	Declared    bool              `json:"declared"`
 	CreatedAt   *string           `json:"created_at"`
 	ExpiresAt   *string           `json:"expires_at"`
+	// TTL is after how many seconds without use Ursula lets it go.
+	TTL *int64 `json:"ttl_seconds"`
 }
 
 func (a *API) streamJSON(s store.Stream) streamJSON {
@@ -43,10 +45,18 @@ func (a *API) streamJSON(s store.Stream) streamJSON {
 	if region == "" {
 		region = a.o.Region // of a declared one
 	}
+	state := s.State
+	if s.Doomed != "" && (s.Doomed == store.Whatever || s.Doomed == s.Incarnation) {
+		state = store.Deleting // by a client, whose request has no answer yet
+	}
+	var ttl *int64
+	if s.TTL > 0 {
+		ttl = new(int64(s.TTL / time.Second))
+	}
 	return streamJSON{
 		Name: s.Name, URL: a.o.Origin + tenant.StreamPath(s.Account, s.Name), ContentType: s.ContentType, Region: region,
-		Public: s.Public, State: s.State, Incarnation: orNull(s.Incarnation), Declared: s.Declared,
-		CreatedAt: timeText(s.CreatedAt), ExpiresAt: timeText(s.ExpiresAt),
+		Public: s.Public, State: state, Incarnation: orNull(s.Incarnation), Declared: s.Declared,
+		CreatedAt: timeText(s.CreatedAt), ExpiresAt: timeText(s.ExpiresAt), TTL: ttl,
 	}
 }
 
@@ -164,7 +174,7 @@ func (a *API) createStream(c *call) (reply, error) {
 	}
 	// Nobody else takes its first step.
 	s.BusyUntil = a.o.Now().Add(a.o.Reconciler.headStart())
-	switch err := a.o.Streams.CreateStream(c.r.Context(), s); {
+	switch err := a.o.Streams.CreateStream(c.r.Context(), a.author(c), s); {
 	case errors.Is(err, store.ErrTaken):
 		return reply{}, a.taken(c, s)
 	case errors.Is(err, store.ErrNotFound):
@@ -229,6 +239,8 @@ func (a *API) taken(c *call, want store.Stream) error {
 		differs, how = "public", "and is public"
 	case has.Public != want.Public:
 		differs, how = "public", "and is private"
+	case has.TTL > 0:
+		differs, how = "expires_at", "and expires when it is not used"
 	case has.ExpiresAt.Equal(want.ExpiresAt):
 		return refusal.Because(refusal.StreamTaken, "This stream exists with these settings already: there is nothing to create.", nil)
 	case has.ExpiresAt.IsZero():
@@ -254,7 +266,7 @@ func (a *API) updateStream(c *call) (reply, error) {
 		o.fault("public", "This is needed.")
 		return reply{}, o.err
 	}
-	s, err := a.o.Streams.SetPublic(c.r.Context(), c.account, name, *public)
+	s, err := a.o.Streams.SetPublic(c.r.Context(), a.author(c), c.account, name, *public)
 	if err != nil {
 		return reply{}, streamError(err)
 	}
@@ -266,7 +278,7 @@ func (a *API) deleteStream(c *call) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	s, err := a.o.Streams.DeleteStream(c.r.Context(), c.account, name)
+	s, err := a.o.Streams.DeleteStream(c.r.Context(), a.author(c), c.account, name)
 	if err != nil {
 		return reply{}, streamError(err)
 	}

@@ -100,7 +100,7 @@ func TestDeletedWhileCreated(t *testing.T) {
 			Stream: tenant.Stream{Account: testAccount, Name: "events", ContentType: "application/json"},
 			ID:     "str_x", BusyUntil: time.Now().Add(15 * time.Second),
 		}
-		if err := g.store.CreateStream(t.Context(), row); err != nil {
+		if err := g.store.CreateStream(t.Context(), store.BySystem(), row); err != nil {
 			t.Fatal(err)
 		}
 		g.own(http.MethodDelete, "/v1/streams/events", "")

@@ -143,6 +143,32 @@ func ownersCalls(t *testing.T) {
 			{"good", "HEAD", "/v1/account", "", 200, ""},
 			{"", "GET", "/v1/openapi.yaml", "", 200, ""},
 			{"", "GET", "/v1/openapi.yaml?x=1", "", 400, "INVALID_QUERY x"},
+			{"good", "GET", "/v1/usage?from=2026-01-01T00:00:00Z&to=2026-02-01T00:00:00Z", "", 200, ""},
+			{"good", "GET", "/v1/usage?from=1999-01-01T02:00:00%2B02:00", "", 400, "INVALID_QUERY from"}, // of a year ago
+			{"good", "GET", "/v1/usage?from=2026-01-01T00:00:00Z&to=2026-02-01T01:00:00Z", "", 400, "INVALID_QUERY from"},
+			{"good", "GET", "/v1/usage?from=2026-01-01T00:00:00Z&to=2026-01-01T00:00:00Z", "", 400, "INVALID_QUERY to"},
+			{"good", "GET", "/v1/usage?from=2026-01-01T00:30:00Z", "", 400, "INVALID_QUERY from"},
+			{"good", "GET", "/v1/usage?to=2026-01-01", "", 400, "INVALID_QUERY to"},
+			{"good", "GET", "/v1/usage?class=admin", "", 400, "INVALID_QUERY class"},
+			{"good", "GET", "/v1/usage?class=append&limit=0", "", 400, "INVALID_QUERY limit"},
+			{"good", "GET", "/v1/usage?cursor=dXNhZ2U6MSAyIDM", "", 400, "INVALID_QUERY cursor"}, // usage:1 2 3
+			{"good", "GET", "/v1/usage/batches", "", 404, "NOT_FOUND"},
+
+			{"good", "GET", "/v1/audit?limit=2&action=stream.create&since=2000-01-01T00:00:00Z&until=2099-01-01T00:00:00z&actor=key_1&target=events", "", 200, ""},
+			{"good", "HEAD", "/v1/audit", "", 200, ""},
+			{"good", "GET", "/v1/audit?since=yesterday", "", 400, "INVALID_QUERY since"},
+			{"good", "GET", "/v1/audit?until=2027-06-01", "", 400, "INVALID_QUERY until"},
+			{"good", "GET", "/v1/audit?action=stream.eat", "", 400, "INVALID_QUERY action"},
+			{"good", "GET", "/v1/audit?actor=", "", 400, "INVALID_QUERY actor"},
+			{"good", "GET", "/v1/audit?target=%00", "", 400, "INVALID_QUERY target"},
+			{"good", "GET", "/v1/audit?target=%ff", "", 400, "INVALID_QUERY target"},
+			{"good", "GET", "/v1/audit?cursor=YXVkaXQ6eA", "", 400, "INVALID_QUERY cursor"},
+			{"good", "GET", "/v1/audit?cursor=YXVkaXQ6LTE", "", 400, "INVALID_QUERY cursor"},
+			{"good", "GET", "/v1/audit?limit=201", "", 400, "INVALID_QUERY limit"},
+			{"good", "GET", "/v1/audit?prefix=x", "", 400, "INVALID_QUERY prefix"},
+			{"good", "POST", "/v1/audit", "", 405, "METHOD_NOT_ALLOWED"},
+			{"good", "GET", "/v1/audit/1", "", 404, "NOT_FOUND"},
+			{"good", "GET", "/v1/audit?account=acme", "", 400, "INVALID_QUERY account"},
 
 			{"good", "POST", "/v1/streams", `{"name":"events","content_type":"application/json","public":true,"region":"eu","expires_at":"` + later + `"}`, 201, ""},
 			{"good", "POST", "/v1/streams", `{"name":"events","content_type":"Application/JSON","public":true,"expires_at":"2098-12-31T23:00:00-01:00"}`, 409, "STREAM_ALREADY_EXISTS_CONFLICT"},
@@ -287,6 +313,15 @@ func operatorsCalls(t *testing.T) {
 			{"", "GET", "/v1/accounts?prefix=is-&limit=1", "", 200, ""},
 			{"", "GET", "/v1/accounts?prefix=A", "", 400, "INVALID_QUERY prefix"},
 			{"", "GET", "/v1/accounts/zeta", "", 200, ""},
+			{"", "GET", "/v1/accounts/zeta/usage?from=2026-01-01T00:00:00Z&to=2026-02-01T00:00:00Z&class=live_read&limit=1", "", 200, ""},
+			{"", "GET", "/v1/accounts/zeta/usage?from=x", "", 400, "INVALID_QUERY from"},
+			{"", "GET", "/v1/accounts/none/usage", "", 404, "ACCOUNT_NOT_FOUND"},
+			{"", "GET", "/v1/usage/batches?after=7&limit=200", "", 200, ""},
+			{"", "GET", "/v1/usage/batches?after=-1", "", 400, "INVALID_QUERY after"},
+			{"", "GET", "/v1/usage/batches?after=01", "", 400, "INVALID_QUERY after"},
+			{"", "GET", "/v1/usage/batches?after=99999999999999999999", "", 400, "INVALID_QUERY after"},
+			{"", "GET", "/v1/usage/batches?limit=201", "", 400, "INVALID_QUERY limit"},
+			{"", "GET", "/v1/usage", "", 404, "NOT_FOUND"},
 			{"", "GET", "/v1/accounts/none", "", 404, "ACCOUNT_NOT_FOUND"},
 			{"", "GET", "/v1/accounts/A", "", 400, "INVALID_REQUEST account"},
 			{"", "PATCH", "/v1/accounts/zeta", `{"state":"unpaid","limits":{"burst":null,"uploads":2.0}}`, 200, ""},
@@ -344,6 +379,23 @@ func operatorsCalls(t *testing.T) {
 			{"", "DELETE", "/v1/accounts/zeta", "", 404, "ACCOUNT_NOT_FOUND"},
 			{"", "POST", "/v1/accounts", `{"id":"zeta"}`, 409, "ACCOUNT_ALREADY_EXISTS_CONFLICT"},
 			{"", "GET", "/v1/openapi.yaml", "", 200, ""},
+
+			{"", "GET", "/v1/audit?limit=2&action=stream.create&since=2000-01-01T00:00:00Z&until=2099-01-01T00:00:00z&actor=key_1&target=events", "", 200, ""},
+			{"", "HEAD", "/v1/audit", "", 200, ""},
+			{"", "GET", "/v1/audit?since=yesterday", "", 400, "INVALID_QUERY since"},
+			{"", "GET", "/v1/audit?until=2027-06-01", "", 400, "INVALID_QUERY until"},
+			{"", "GET", "/v1/audit?action=stream.eat", "", 400, "INVALID_QUERY action"},
+			{"", "GET", "/v1/audit?actor=", "", 400, "INVALID_QUERY actor"},
+			{"", "GET", "/v1/audit?target=%00", "", 400, "INVALID_QUERY target"},
+			{"", "GET", "/v1/audit?target=%ff", "", 400, "INVALID_QUERY target"},
+			{"", "GET", "/v1/audit?cursor=YXVkaXQ6eA", "", 400, "INVALID_QUERY cursor"},
+			{"", "GET", "/v1/audit?cursor=YXVkaXQ6LTE", "", 400, "INVALID_QUERY cursor"},
+			{"", "GET", "/v1/audit?limit=201", "", 400, "INVALID_QUERY limit"},
+			{"", "GET", "/v1/audit?prefix=x", "", 400, "INVALID_QUERY prefix"},
+			{"", "POST", "/v1/audit", "", 405, "METHOD_NOT_ALLOWED"},
+			{"", "GET", "/v1/audit/1", "", 404, "NOT_FOUND"},
+			{"", "GET", "/v1/audit?account=acme", "", 200, ""},
+			{"", "GET", "/v1/audit?account=x", "", 400, "INVALID_QUERY account"},
 			{"", "GET", "/v1/streams", "", 404, "NOT_FOUND"},
 			{"", "GET", "/v1/account", "", 404, "NOT_FOUND"},
 			{"", "PUT", "/v1/accounts/zeta", "", 405, "METHOD_NOT_ALLOWED"},
@@ -374,6 +426,7 @@ func calls(operator bool) []row {
 		p = "/v1/accounts/acme"
 		list = append(list, []row{
 			{"", "GET", "/v1/accounts", "", 200, ""},
+			{"", "GET", "/v1/usage/batches", "", 200, ""},
 			{"", "POST", "/v1/accounts", `{"id":"fresh"}`, 201, ""},
 			{"", "GET", p, "", 200, ""},
 			{"", "PATCH", p, `{"state":"active"}`, 200, ""},
@@ -383,6 +436,8 @@ func calls(operator bool) []row {
 		list = append(list, row{"", "GET", "/v1/account", "", 200, ""})
 	}
 	return append(list,
+		row{"", "GET", "/v1/audit", "", 200, ""},
+		row{"", "GET", p + "/usage", "", 200, ""},
 		row{"", "GET", p + "/streams", "", 200, ""},
 		row{"", "POST", p + "/streams", `{"name":"fresh","content_type":"text/plain"}`, 201, ""},
 		row{"", "GET", p + "/streams/orders", "", 200, ""},
@@ -408,9 +463,9 @@ func everything(t *testing.T) {
 		})
 		g.keys["good"], g.keys["busy"] = g.key, g.newAccount("is-busy")
 		gone, broken := g.options, g.options
-		gone.Streams, gone.Keys, gone.Accounts = brokenStore{err: store.ErrUnavailable}, brokenStore{err: store.ErrUnavailable}, brokenStore{err: store.ErrUnavailable}
-		ours := errors.New("a fault of ours")
-		broken.Streams, broken.Keys, broken.Accounts = brokenStore{err: ours}, brokenStore{err: ours}, brokenStore{err: ours}
+		out, ours := brokenStore{err: store.ErrUnavailable}, brokenStore{err: errors.New("a fault of ours")}
+		gone.Streams, gone.Keys, gone.Accounts, gone.Audit, gone.Usage = out, out, out, out, out
+		broken.Streams, broken.Keys, broken.Accounts, broken.Audit, broken.Usage = ours, ours, ours, ours, ours
 		for _, operator := range []bool{false, true} {
 			build := map[bool]func(Options) *API{false: NewOwner, true: NewOperator}[operator]
 			for _, r := range calls(operator) {

@@ -40,12 +40,18 @@ func (s *Store) Accounts(ctx context.Context, p Page) ([]Account, error) {
 	return all, failed("accounts", err)
 }
 
-// CreateAccount makes an account and, unless it is nil, its first key, both or neither.
+// CreateAccount makes an account and, unless it is nil, its first key, both or neither, of
+// which there is one record.
 // The error wraps ErrTaken, where the id was that of an account now deleted too, or
 // ErrUnavailable.
-func (s *Store) CreateAccount(ctx context.Context, a Account, first *Key) error {
-	return s.change(ctx, "create an account", callTime, func(ctx context.Context, c *change) error {
+func (s *Store) CreateAccount(ctx context.Context, by Author, a Account, first *Key) error {
+	return s.change(ctx, "create an account", callTime, by, func(ctx context.Context, c *change) error {
 		a.Declared = false
+		is := a.facts()
+		if first != nil {
+			is["api_key.id"], is["api_key.hint"] = first.ID, first.Hint
+		}
+		c.record(AccountCreate, a.ID, string(a.ID), made(is))
 		if err := c.insertAccount(ctx, a); err != nil || first == nil {
 			return err
 		}
@@ -67,9 +73,9 @@ func (c *change) insertAccount(ctx context.Context, a Account) error {
 
 // ChangeAccount changes the state or the limits of an account, and returns what it is
 // then. The error wraps ErrNotFound, ErrDeclared or ErrUnavailable.
-func (s *Store) ChangeAccount(ctx context.Context, id tenant.AccountID, to AccountChange) (Account, error) {
+func (s *Store) ChangeAccount(ctx context.Context, by Author, id tenant.AccountID, to AccountChange) (Account, error) {
 	var a Account
-	err := s.change(ctx, "change an account", callTime, func(ctx context.Context, c *change) (err error) {
+	err := s.change(ctx, "change an account", callTime, by, func(ctx context.Context, c *change) (err error) {
 		if a, err = account(ctx, c.tx, id); err != nil {
 			return err
 		}
@@ -86,6 +92,7 @@ func (s *Store) ChangeAccount(ctx context.Context, id tenant.AccountID, to Accou
 		if sameAccount(before, a) {
 			return nil
 		}
+		c.record(AccountUpdate, id, string(id), became(before.facts(), a.facts()))
 		return c.updateAccount(ctx, a)
 	})
 	return a, err
@@ -114,8 +121,8 @@ func same[T comparable](a, b *T) bool {
 // DeleteAccount deletes an account for ever: its keys are revoked, its streams become
 // Deleting, and its id is taken. The error wraps ErrNotFound, ErrDeclared or
 // ErrUnavailable.
-func (s *Store) DeleteAccount(ctx context.Context, id tenant.AccountID) error {
-	return s.change(ctx, "delete an account", declareTime, func(ctx context.Context, c *change) error {
+func (s *Store) DeleteAccount(ctx context.Context, by Author, id tenant.AccountID) error {
+	return s.change(ctx, "delete an account", declareTime, by, func(ctx context.Context, c *change) error {
 		a, err := account(ctx, c.tx, id)
 		if err != nil {
 			return err
@@ -127,27 +134,31 @@ func (s *Store) DeleteAccount(ctx context.Context, id tenant.AccountID) error {
 			return err
 		}
 		c.tell(tenant.Change{Kind: tenant.AccountChanged, Account: id})
-		if err := c.revokeAll(ctx, id); err != nil {
+		keys, err := c.revokeAll(ctx, id)
+		if err != nil {
 			return err
 		}
 		names, err := list(ctx, c.tx, text, `UPDATE streams SET state = 'deleting' WHERE account = $1 AND state <> 'deleting' RETURNING name`, string(id))
 		for _, name := range names {
 			c.tell(tenant.Change{Kind: tenant.StreamChanged, Account: id, Stream: tenant.StreamName(name)})
 		}
+		was := a.facts()
+		was["api_keys"], was["streams"] = keys, len(names)
+		c.record(AccountDelete, id, string(id), lost(was))
 		return err
 	})
 }
 
-// revokeAll revokes all keys of an account.
-func (c *change) revokeAll(ctx context.Context, id tenant.AccountID) error {
+// revokeAll revokes all keys of an account, and returns how many those are.
+func (c *change) revokeAll(ctx context.Context, id tenant.AccountID) (int, error) {
 	err := run(ctx, c.tx, `INSERT INTO cutoffs (key_id, at, set_at) SELECT id, CAST($2 AS BIGINT), CAST($3 AS BIGINT) FROM api_keys WHERE account = $1 AND revoked_at = 0 `+cutoffMoves,
 		string(id), micros(c.now), micros(c.now))
 	if err != nil {
-		return err
+		return 0, err
 	}
 	ids, err := list(ctx, c.tx, text, `UPDATE api_keys SET revoked_at = $2 WHERE account = $1 AND revoked_at = 0 RETURNING id`, string(id), micros(c.now))
 	for _, key := range ids {
 		c.tell(tenant.Change{Kind: tenant.KeyChanged, KeyID: key, Account: id})
 	}
-	return err
+	return len(ids), err
 }

@@ -13,7 +13,7 @@ func TestAccounts(t *testing.T) {
 		ctx := t.Context()
 		want := Account{ID: "acme", State: tenant.Active, Limits: OwnLimits{Burst: pointer(0), UploadBytes: pointer(int64(1) << 40)}, CreatedAt: r.clock.read()}
 		first := r.aKey("acme", "k1")
-		must(t, r.CreateAccount(ctx, want, &first))
+		must(t, r.CreateAccount(ctx, someone(), want, &first))
 		got, err := r.Account(ctx, "acme")
 		must(t, err)
 		equal(t, "account", got, want)
@@ -21,27 +21,27 @@ func TestAccounts(t *testing.T) {
 		must(t, err)
 		equal(t, "first key", key, first)
 
-		wants(t, "a second of that id", r.CreateAccount(ctx, want, nil), ErrTaken)
+		wants(t, "a second of that id", r.CreateAccount(ctx, someone(), want, nil), ErrTaken)
 		other := r.aKey("other", "k2")
 		other.Digest = first.Digest
-		wants(t, "a first key whose digest is taken", r.CreateAccount(ctx, Account{ID: "other", State: tenant.Active}, &other), ErrTaken)
+		wants(t, "a first key whose digest is taken", r.CreateAccount(ctx, someone(), Account{ID: "other", State: tenant.Active}, &other), ErrTaken)
 		// The account had been made without its key.
 		_, err = r.Account(ctx, "other")
 		wants(t, "the account of the key that is not", err, ErrNotFound)
 
 		want.State = tenant.Unpaid
-		got, err = r.ChangeAccount(ctx, "acme", AccountChange{State: pointer(tenant.Unpaid)})
+		got, err = r.ChangeAccount(ctx, someone(), "acme", AccountChange{State: pointer(tenant.Unpaid)})
 		must(t, err)
 		equal(t, "other state", got, want)
 		want.Limits = OwnLimits{RequestsPerSecond: pointer(7), OpenTails: pointer(8), Uploads: pointer(9), RequestBytes: pointer(int64(10))}
-		_, err = r.ChangeAccount(ctx, "acme", AccountChange{Limits: func(l *OwnLimits) { *l = want.Limits }})
+		_, err = r.ChangeAccount(ctx, someone(), "acme", AccountChange{Limits: func(l *OwnLimits) { *l = want.Limits }})
 		must(t, err)
 		got, err = r.Account(ctx, "acme")
 		must(t, err)
 		equal(t, "other limits", got, want)
-		_, err = r.ChangeAccount(ctx, "none", AccountChange{})
+		_, err = r.ChangeAccount(ctx, someone(), "none", AccountChange{})
 		wants(t, "change of none", err, ErrNotFound)
-		wants(t, "deletion of none", r.DeleteAccount(ctx, "none"), ErrNotFound)
+		wants(t, "deletion of none", r.DeleteAccount(ctx, someone(), "none"), ErrNotFound)
 	})
 }
 
@@ -93,20 +93,20 @@ func TestDeleteAccount(t *testing.T) {
 		r.account(t, "acme")
 		r.account(t, "other")
 		for _, id := range []string{"k1", "k2"} {
-			must(t, r.CreateKey(ctx, r.aKey("acme", id)))
+			must(t, r.CreateKey(ctx, someone(), r.aKey("acme", id)))
 		}
-		must(t, r.CreateKey(ctx, r.aKey("other", "k3")))
-		must(t, r.RevokeKey(ctx, "acme", "k2"))
+		must(t, r.CreateKey(ctx, someone(), r.aKey("other", "k3")))
+		must(t, r.RevokeKey(ctx, someone(), "acme", "k2"))
 		revoked, err := r.Key(ctx, "acme", "k2")
 		must(t, err)
 		a, b := r.live(t, "acme", "a"), r.aStream("acme", "b")
-		must(t, r.CreateStream(ctx, b))
+		must(t, r.CreateStream(ctx, someone(), b))
 		r.live(t, "other", "a")
 		after, err := r.Revision(ctx)
 		must(t, err)
 		r.clock.pass(1e9)
 
-		must(t, r.DeleteAccount(ctx, "acme"))
+		must(t, r.DeleteAccount(ctx, someone(), "acme"))
 		_, err = r.Account(ctx, "acme")
 		wants(t, "account", err, ErrNotFound)
 		list, err := r.Accounts(ctx, Page{Limit: 9})
@@ -141,12 +141,12 @@ func TestDeleteAccount(t *testing.T) {
 			t.Errorf("another's key: %v, %v", k, err)
 		}
 
-		wants(t, "again", r.DeleteAccount(ctx, "acme"), ErrNotFound)
-		wants(t, "its id", r.CreateAccount(ctx, Account{ID: "acme", State: tenant.Active}, nil), ErrTaken)
-		_, err = r.ChangeAccount(ctx, "acme", AccountChange{State: pointer(tenant.Active)})
+		wants(t, "again", r.DeleteAccount(ctx, someone(), "acme"), ErrNotFound)
+		wants(t, "its id", r.CreateAccount(ctx, someone(), Account{ID: "acme", State: tenant.Active}, nil), ErrTaken)
+		_, err = r.ChangeAccount(ctx, someone(), "acme", AccountChange{State: pointer(tenant.Active)})
 		wants(t, "change", err, ErrNotFound)
-		wants(t, "a key for it", r.CreateKey(ctx, r.aKey("acme", "k9")), ErrNotFound)
-		wants(t, "a stream for it", r.CreateStream(ctx, r.aStream("acme", "z")), ErrNotFound)
+		wants(t, "a key for it", r.CreateKey(ctx, someone(), r.aKey("acme", "k9")), ErrNotFound)
+		wants(t, "a stream for it", r.CreateStream(ctx, someone(), r.aStream("acme", "z")), ErrNotFound)
 		// What has to go is still there to be settled.
 		unsettled, err := r.Unsettled(ctx, 9)
 		if err != nil || len(unsettled) != 2 {

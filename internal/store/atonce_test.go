@@ -17,13 +17,13 @@ func TestRotationsAtOnce(t *testing.T) {
 		const callers = 4
 		ctx := t.Context()
 		r.account(t, "acme")
-		must(t, r.CreateKey(ctx, r.aKey("acme", "k")))
+		must(t, r.CreateKey(ctx, someone(), r.aKey("acme", "k")))
 		until := r.clock.read().Add(time.Hour)
 		errs := make([]error, callers)
 		var group errgroup.Group
 		for i := range callers {
 			group.Go(func() error {
-				_, errs[i] = r.RotateKey(ctx, "acme", "k", NewSecret{Digest: tenant.DigestOf(fmt.Sprint(i)), OldUntil: until})
+				_, errs[i] = r.RotateKey(ctx, someone(), "acme", "k", NewSecret{Digest: tenant.DigestOf(fmt.Sprint(i)), OldUntil: until})
 				return nil
 			})
 		}
@@ -58,9 +58,9 @@ func TestRotateExpiredKey(t *testing.T) {
 		r.account(t, "acme")
 		k := r.aKey("acme", "k")
 		k.ExpiresAt = r.clock.read().Add(time.Minute)
-		must(t, r.CreateKey(ctx, k))
+		must(t, r.CreateKey(ctx, someone(), k))
 		r.clock.pass(time.Minute)
-		_, err := r.RotateKey(ctx, "acme", "k", NewSecret{Digest: tenant.DigestOf("new"), EndOlder: true})
+		_, err := r.RotateKey(ctx, someone(), "acme", "k", NewSecret{Digest: tenant.DigestOf("new"), EndOlder: true})
 		wants(t, "a rotation at its end", err, ErrExpired)
 		_, err = r.KeyOf(ctx, tenant.DigestOf("new"))
 		wants(t, "its new secret", err, ErrNotFound)
@@ -83,7 +83,7 @@ func TestLimitsAtOnce(t *testing.T) {
 		for _, edit := range edits {
 			edit(&want)
 			group.Go(func() error {
-				_, err := r.ChangeAccount(ctx, "acme", AccountChange{Limits: edit})
+				_, err := r.ChangeAccount(ctx, someone(), "acme", AccountChange{Limits: edit})
 				return err
 			})
 		}
@@ -102,10 +102,10 @@ func TestStarIsNarrower(t *testing.T) {
 		r.account(t, "acme")
 		k := r.aKey("acme", "k")
 		k.Streams, k.ExpiresAt = streamsOf(t, "*"), r.clock.read().Add(time.Hour)
-		must(t, r.CreateKey(ctx, k))
-		_, err := r.ChangeKey(ctx, "acme", "k", KeyChange{Streams: pointer(tenant.AllStreams())})
+		must(t, r.CreateKey(ctx, someone(), k))
+		_, err := r.ChangeKey(ctx, someone(), "acme", "k", KeyChange{Streams: pointer(tenant.AllStreams())})
 		wants(t, "from * to all", err, ErrWider)
-		_, err = r.ChangeKey(ctx, "acme", "k", KeyChange{ExpiresAt: &time.Time{}})
+		_, err = r.ChangeKey(ctx, someone(), "acme", "k", KeyChange{ExpiresAt: &time.Time{}})
 		wants(t, "from a time to never", err, ErrWider)
 	})
 }

@@ -116,7 +116,7 @@ func benchCalls(b *testing.B, s *Store, keys int) {
 		"create key": func(ctx context.Context) error {
 			made++
 			name := fmt.Sprint("made", made)
-			return s.CreateKey(ctx, Key{Key: tenant.Key{ID: name, Account: "acc7", Name: name, Digest: tenant.DigestOf(name)}})
+			return s.CreateKey(ctx, someone(), Key{Key: tenant.Key{ID: name, Account: "acc7", Name: name, Digest: tenant.DigestOf(name)}})
 		},
 	} {
 		b.Run(name, func(b *testing.B) {

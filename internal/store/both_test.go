@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -102,32 +103,32 @@ func (a *actor) step(t *testing.T, step int) (string, error) {
 	stream := fmt.Sprint("st", a.random.IntN(step+1))
 	switch a.random.IntN(14) {
 	case 0:
-		return "create an account", a.CreateAccount(ctx, Account{ID: id, State: tenant.Active}, nil)
+		return "create an account", a.CreateAccount(ctx, someone(), Account{ID: id, State: tenant.Active}, nil)
 	case 1:
 		if a.random.IntN(4) > 0 { // else no id would be left
 			return "nothing", nil
 		}
-		return "delete an account", a.DeleteAccount(ctx, id)
+		return "delete an account", a.DeleteAccount(ctx, someone(), id)
 	case 2:
-		_, err := a.ChangeAccount(ctx, id, AccountChange{State: pointer(tenant.State(a.one("active", "unpaid", "revoked")))})
+		_, err := a.ChangeAccount(ctx, someone(), id, AccountChange{State: pointer(tenant.State(a.one("active", "unpaid", "revoked")))})
 		return "change an account", err
 	case 3, 4:
-		return "create a key", a.CreateKey(ctx, a.anyKey(step))
+		return "create a key", a.CreateKey(ctx, someone(), a.anyKey(step))
 	case 5:
 		to := KeyChange{Access: pointer(tenant.Access(a.one("read", "write"))), Name: pointer(a.one("x", "y", "z"))}
-		k, err := a.ChangeKey(ctx, id, key, to)
+		k, err := a.ChangeKey(ctx, someone(), id, key, to)
 		return fmt.Sprint("change a key: ", k.Name, k.Access), err
 	case 6:
-		k, err := a.RotateKey(ctx, id, key, NewSecret{tenant.DigestOf(a.one(key, "shared", fmt.Sprint(step))), "h", until, step%2 == 0})
+		k, err := a.RotateKey(ctx, someone(), id, key, NewSecret{tenant.DigestOf(a.one(key, "shared", fmt.Sprint(step))), "h", until, step%2 == 0})
 		return fmt.Sprint("rotate a key: ", k.OldUntil), err
 	case 7:
-		return "revoke a key", a.RevokeKey(ctx, id, key)
+		return "revoke a key", a.RevokeKey(ctx, someone(), id, key)
 	case 8, 9:
 		st := a.aStream(id, name)
 		st.ID, st.BusyUntil, st.ExpiresAt = fmt.Sprint("st", step), until, until.Add(time.Minute)
-		return "create a stream", a.CreateStream(ctx, st)
+		return "create a stream", a.CreateStream(ctx, someone(), st)
 	case 10:
-		_, err := a.DeleteStream(ctx, id, name)
+		_, err := a.DeleteStream(ctx, someone(), id, name)
 		return "delete a stream", err
 	case 11:
 		return "mark a stream", errors.Join(a.MarkCreated(ctx, stream, "inc"), a.Busy(ctx, stream, until))
@@ -144,6 +145,18 @@ func (a *actor) step(t *testing.T, step int) (string, error) {
 	}
 }
 
+// allSaid are the records of all changes; those of one change are in no order.
+func (a *actor) allSaid(t *testing.T) []string {
+	t.Helper()
+	all := a.audit(t, AuditQuery{})
+	lines := make([]string, 0, len(all))
+	for _, one := range all {
+		lines = append(lines, fmt.Sprint(one.At, " ", said(one)))
+	}
+	slices.Sort(lines)
+	return lines
+}
+
 // everything is what is stored, but for ids that are made at random.
 func (a *actor) everything(t *testing.T) (all []any) {
 	t.Helper()
@@ -151,7 +164,7 @@ func (a *actor) everything(t *testing.T) (all []any) {
 	must(t, err)
 	cutoffs, err := a.Cutoffs(t.Context())
 	must(t, err)
-	all = append(all, accounts, cutoffs)
+	all = append(all, accounts, cutoffs, a.allSaid(t))
 	for _, id := range []tenant.AccountID{"acc1", "acc2", "acc3"} {
 		keys, err := a.Keys(t.Context(), id, Page{Limit: 1000})
 		must(t, err)

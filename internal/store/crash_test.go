@@ -55,7 +55,7 @@ func child(told string) int {
 // accountAndKey makes the n-th account with a key of its own.
 func accountAndKey(ctx context.Context, s *Store, n int64) error {
 	id := fmt.Sprintf("acc%d", n)
-	return s.CreateAccount(ctx, Account{ID: tenant.AccountID(id), State: tenant.Active}, &Key{Key: tenant.Key{
+	return s.CreateAccount(ctx, someone(), Account{ID: tenant.AccountID(id), State: tenant.Active}, &Key{Key: tenant.Key{
 		ID: id, Account: tenant.AccountID(id), Name: "first", Digest: tenant.DigestOf(id), Access: tenant.WriteAccess, ActsAs: tenant.User,
 	}})
 }
@@ -148,6 +148,9 @@ func checkWritten(t *testing.T, url string, acknowledged []int64) {
 		if _, err := s.Account(ctx, tenant.AccountID(id)); err != nil {
 			t.Errorf("account %s: %v", id, err)
 		}
+		if records, _, err := s.Audit(ctx, AuditQuery{Account: tenant.AccountID(id), Limit: 2}); err != nil || len(records) != 1 || records[0].Action != AccountCreate {
+			t.Errorf("records of account %s: %v, %v", id, records, err)
+		}
 	}
 	count := func(query string) (n int64) {
 		t.Helper()
@@ -161,6 +164,9 @@ func checkWritten(t *testing.T, url string, acknowledged []int64) {
 	must(t, err)
 	if log, accounts := count(`SELECT count(*) FROM changes`), count(`SELECT count(*) FROM accounts`); log != revision || log != 2*accounts {
 		t.Errorf("revision %d, %d changes of %d accounts", revision, log, accounts)
+	}
+	if records, accounts := count(`SELECT count(*) FROM audit`), count(`SELECT count(*) FROM accounts`); records != accounts {
+		t.Errorf("%d records of %d accounts", records, accounts)
 	}
 	if !s.Shared() {
 		var whole string

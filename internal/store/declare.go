@@ -38,7 +38,7 @@ func (s *Store) Declare(ctx context.Context, d Declaration) error {
 	if s.changesNothing(ctx, declareTime, declare) {
 		return nil
 	}
-	return s.change(ctx, "declare what the file states", declareTime, declare)
+	return s.change(ctx, "declare what the file states", declareTime, byFile(), declare)
 }
 
 // declareAccounts returns the ids that are declared.
@@ -62,6 +62,7 @@ func (c *change) declareAccount(ctx context.Context, a Account) error {
 		return err
 	}
 	if len(have) == 0 {
+		c.record(AccountCreate, a.ID, string(a.ID), made(a.facts()))
 		return c.insertAccount(ctx, a)
 	}
 	deleted, err := list(ctx, c.tx, text, `SELECT id FROM accounts WHERE id = $1 AND deleted_at <> 0`, string(a.ID))
@@ -72,6 +73,10 @@ func (c *change) declareAccount(ctx context.Context, a Account) error {
 		return fmt.Errorf("%w: it was deleted, and its id is never given out again (design §1)", ErrTaken)
 	case len(deleted) == 0 && sameAccount(have[0], a):
 		return nil
+	case len(deleted) > 0:
+		c.record(AccountCreate, a.ID, string(a.ID), made(a.facts())) // it is back
+	default:
+		c.record(AccountUpdate, a.ID, string(a.ID), became(have[0].facts(), a.facts()))
 	}
 	return c.updateAccount(ctx, a)
 }
@@ -92,9 +97,13 @@ func (c *change) undeclareAccounts(ctx context.Context, declared map[tenant.Acco
 		}
 		c.tell(tenant.Change{Kind: tenant.AccountChanged, Account: a.ID})
 		if len(held) > 0 {
+			left := a
+			left.Declared = false
+			c.record(AccountUpdate, a.ID, string(a.ID), became(a.facts(), left.facts()))
 			err = run(ctx, c.tx, `UPDATE accounts SET declared = FALSE WHERE id = $1`, string(a.ID))
 		} else {
 			// It stays marked as declared: what tells it from one that the API deleted.
+			c.record(AccountDelete, a.ID, string(a.ID), lost(a.facts()))
 			err = run(ctx, c.tx, `UPDATE accounts SET deleted_at = $2 WHERE id = $1`, string(a.ID), micros(c.now))
 		}
 		if err != nil {
@@ -152,17 +161,21 @@ func (c *change) settleDeclared(ctx context.Context, st tenant.Stream, have Stre
 	if ok && have.Stream == st {
 		return nil
 	}
-	made, err := list(ctx, c.tx, scanStream, `SELECT `+streamColumns+` FROM streams WHERE account = $1 AND name = $2`, string(st.Account), string(st.Name))
+	there, err := list(ctx, c.tx, scanStream, `SELECT `+streamColumns+` FROM streams WHERE account = $1 AND name = $2`, string(st.Account), string(st.Name))
 	if err != nil {
 		return err
 	}
-	if len(made) == 0 {
+	if len(there) == 0 {
+		c.record(StreamCreate, st.Account, string(st.Name), made(Stream{Stream: st}.facts()))
 		return c.declareStream(ctx, st)
 	}
 	// The file says nothing of an end, so it has none. One that is on its way out goes
-	// first, and comes back when its name is free (RemoveStream).
-	c.tellStream(made[0])
-	return run(ctx, c.tx, `UPDATE streams SET content_type = $2, public = $3, declared = TRUE, expires_at = 0 WHERE id = $1`, made[0].ID, st.ContentType, st.Public)
+	// first, and comes back when its name is free (RemoveStream). What a client is just
+	// making is the client's to make until then.
+	c.tellStream(there[0])
+	c.record(StreamUpdate, st.Account, string(st.Name), became(there[0].facts(), Stream{Stream: st}.facts()))
+	return run(ctx, c.tx, `UPDATE streams SET content_type = $2, public = $3, declared = TRUE, expires_at = 0, ttl = 0, look_at = 0,
+		doomed = '', protocol = protocol AND state = 'creating' WHERE id = $1`, there[0].ID, st.ContentType, st.Public)
 }
 
 // declareStream adds one under an id of its own. It is Live: who keeps declared streams
@@ -178,6 +191,7 @@ func (c *change) declareStream(ctx context.Context, st tenant.Stream) error {
 // undeclareStream takes one out. One that is being deleted is left to whoever settles it.
 func (c *change) undeclareStream(ctx context.Context, st Stream) error {
 	c.tellStream(st)
+	c.record(StreamUndeclare, st.Account, string(st.Name), lost(st.facts()))
 	if st.State == Deleting {
 		return run(ctx, c.tx, `UPDATE streams SET declared = FALSE WHERE id = $1`, st.ID)
 	}

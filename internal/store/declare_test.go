@@ -45,18 +45,18 @@ func TestDeclare(t *testing.T) {
 		equal(t, "key", got, k)
 
 		// The file alone changes what it states.
-		_, err = r.ChangeAccount(ctx, "acme", AccountChange{State: pointer(tenant.Unpaid)})
+		_, err = r.ChangeAccount(ctx, someone(), "acme", AccountChange{State: pointer(tenant.Unpaid)})
 		wants(t, "change of an account", err, ErrDeclared)
-		wants(t, "deletion of an account", r.DeleteAccount(ctx, "acme"), ErrDeclared)
-		_, err = r.SetPublic(ctx, "acme", "events", false)
+		wants(t, "deletion of an account", r.DeleteAccount(ctx, someone(), "acme"), ErrDeclared)
+		_, err = r.SetPublic(ctx, someone(), "acme", "events", false)
 		wants(t, "change of a stream", err, ErrDeclared)
-		_, err = r.DeleteStream(ctx, "acme", "events")
+		_, err = r.DeleteStream(ctx, someone(), "acme", "events")
 		wants(t, "deletion of a stream", err, ErrDeclared)
-		_, err = r.ChangeKey(ctx, "acme", "acme/ci", KeyChange{Name: pointer("x")})
+		_, err = r.ChangeKey(ctx, someone(), "acme", "acme/ci", KeyChange{Name: pointer("x")})
 		wants(t, "change of a key", err, ErrDeclared)
-		_, err = r.RotateKey(ctx, "acme", "acme/ci", NewSecret{Digest: tenant.DigestOf("x"), OldUntil: r.clock.read()})
+		_, err = r.RotateKey(ctx, someone(), "acme", "acme/ci", NewSecret{Digest: tenant.DigestOf("x"), OldUntil: r.clock.read()})
 		wants(t, "rotation of a key", err, ErrDeclared)
-		wants(t, "revocation of a key", r.RevokeKey(ctx, "acme", "acme/ci"), ErrDeclared)
+		wants(t, "revocation of a key", r.RevokeKey(ctx, someone(), "acme", "acme/ci"), ErrDeclared)
 		// Others make it; only what Ursula calls it is left to be learned.
 		if left, err := r.Unsettled(ctx, 9); err != nil || len(left) != 1 || left[0].State != Live {
 			t.Errorf("to be settled: %v, %v", left, err)
@@ -96,7 +96,7 @@ func TestUndeclare(t *testing.T) {
 		d := file(r)
 		d.Streams = append(d.Streams, tenant.Stream{Account: "other", Name: "events"})
 		must(t, r.Declare(ctx, d))
-		must(t, r.CreateKey(ctx, r.aKey("acme", "made")))
+		must(t, r.CreateKey(ctx, someone(), r.aKey("acme", "made")))
 		r.live(t, "acme", "made")
 		after, err := r.Revision(ctx)
 		must(t, err)
@@ -123,7 +123,7 @@ func TestUndeclare(t *testing.T) {
 			t.Errorf("told %v", told)
 		}
 		// The id of what the file gave up is nobody else's.
-		wants(t, "its id", r.CreateAccount(ctx, Account{ID: "other", State: tenant.Active}, nil), ErrTaken)
+		wants(t, "its id", r.CreateAccount(ctx, someone(), Account{ID: "other", State: tenant.Active}, nil), ErrTaken)
 
 		// A line that was taken out by mistake comes back as it was, but for its tokens.
 		r.clock.pass(time.Minute)
@@ -147,11 +147,11 @@ func TestDeclareWhatPeopleMade(t *testing.T) {
 		r.account(t, "acme")
 		named, same := r.aKey("acme", "k1"), r.aKey("acme", "k2")
 		named.Name = "ci"
-		must(t, r.CreateKey(ctx, named))
-		must(t, r.CreateKey(ctx, same))
+		must(t, r.CreateKey(ctx, someone(), named))
+		must(t, r.CreateKey(ctx, someone(), same))
 		ends := r.aStream("acme", "events")
 		ends.ExpiresAt = r.clock.read().Add(time.Minute)
-		must(t, r.CreateStream(ctx, ends))
+		must(t, r.CreateStream(ctx, someone(), ends))
 		must(t, r.MarkCreated(ctx, ends.ID, "inc1"))
 
 		d := file(r)
@@ -226,13 +226,13 @@ func TestDeclareRefuses(t *testing.T) {
 	each(t, func(t *testing.T, r *rig) {
 		ctx := t.Context()
 		r.account(t, "gone")
-		must(t, r.DeleteAccount(ctx, "gone"))
+		must(t, r.DeleteAccount(ctx, someone(), "gone"))
 		r.account(t, "acme")
 		r.account(t, "made")
 		named, same, other := r.aKey("acme", "k1"), r.aKey("acme", "k2"), r.aKey("made", "k3")
 		named.Name = "ci"
 		for _, k := range []Key{named, same, other} {
-			must(t, r.CreateKey(ctx, k))
+			must(t, r.CreateKey(ctx, someone(), k))
 		}
 		after, err := r.Revision(ctx)
 		must(t, err)
@@ -283,7 +283,7 @@ func TestDeclareWhatIsBeingDeleted(t *testing.T) {
 		ctx := t.Context()
 		r.account(t, "acme")
 		old := r.live(t, "acme", "events")
-		_, err := r.DeleteStream(ctx, "acme", "events")
+		_, err := r.DeleteStream(ctx, someone(), "acme", "events")
 		must(t, err)
 		must(t, r.Declare(ctx, file(r)))
 		left, err := r.Unsettled(ctx, 9)
@@ -297,7 +297,7 @@ func TestDeclareWhatIsBeingDeleted(t *testing.T) {
 		}
 		// And one that leaves the file while it is being deleted is deleted to the end.
 		r.live(t, "acme", "more")
-		_, err = r.DeleteStream(ctx, "acme", "more")
+		_, err = r.DeleteStream(ctx, someone(), "acme", "more")
 		must(t, err)
 		d := file(r)
 		d.Streams = append(d.Streams, tenant.Stream{Account: "acme", Name: "more"})

@@ -37,7 +37,7 @@ func (c *change) declareKeys(ctx context.Context, declared []tenant.Key, account
 	// Names and digests become free before others take them.
 	for _, k := range before {
 		if !claimed[k.ID] {
-			if err := c.revoke(ctx, k.Key); err != nil {
+			if err := c.revoke(ctx, k); err != nil {
 				return err
 			}
 		}
@@ -155,14 +155,24 @@ func (c *change) declareKey(ctx context.Context, cl keyClaim) error {
 		if err := free(); err != nil {
 			return err
 		}
+		c.record(KeyCreate, cl.key.Account, cl.key.ID, made(keyFacts(cl.key)))
 		return c.createKey(ctx, Key{Key: cl.key})
 	}
 	k := cl.key
 	k.ID = cl.row.ID
+	sameSecret := cl.row.Digest == k.Digest && cl.row.OldUntil.IsZero()
+	switch {
+	case !cl.row.RevokedAt.IsZero():
+		c.record(KeyCreate, k.Account, k.ID, made(keyFacts(k))) // it is back
+	case !sameKey(cl.row.Key, k):
+		c.record(KeyUpdate, k.Account, k.ID, became(cl.row.seen(c.now).facts(), Key{Key: k}.facts()))
+	case !sameSecret:
+		c.record(KeyRotate, k.Account, k.ID, became(cl.row.seen(c.now).facts(), Key{Key: k}.facts()))
+	}
 	if err := c.updateKey(ctx, cl.row.Key, k); err != nil {
 		return err
 	}
-	if cl.row.Digest == k.Digest && cl.row.OldUntil.IsZero() {
+	if sameSecret {
 		return nil
 	}
 	if err := free(); err != nil {

@@ -132,7 +132,7 @@ func TestLookupsKeepTheirConnections(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, postgres.Database(t))
 	r.account(t, "acme")
-	must(t, r.CreateKey(t.Context(), r.aKey("acme", "known")))
+	must(t, r.CreateKey(t.Context(), someone(), r.aKey("acme", "known")))
 	for range 20 {
 		var all sync.WaitGroup
 		for range 4 * postgresReaders {

@@ -4,7 +4,8 @@
 //
 // It owns what one change is, and so what is true at each moment for everybody: a
 // change is one transaction, which also appends to the log of changes that replicas
-// follow. It refuses to know HTTP, what a node does, and who may ask for a change.
+// follow, and to the records of who changed what. It refuses to know HTTP, what a node
+// does, and who may ask for a change.
 //
 // Every error that is not one of this package's own wraps ErrUnavailable: it says
 // nothing of what is stored. A change that failed so may have been made all the same,

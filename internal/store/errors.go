@@ -23,7 +23,7 @@ func failed(what string, err error) error {
 	if err == nil {
 		return nil
 	}
-	for _, own := range []error{ErrNotFound, ErrTaken, ErrDeclared, ErrWider, ErrTwoSecrets, ErrExpired, ErrGone, ErrUnavailable} {
+	for _, own := range []error{ErrNotFound, ErrTaken, ErrDeclared, ErrWider, ErrTwoSecrets, ErrExpired, ErrGone, ErrNobody, errUnrecorded, ErrUnavailable} {
 		if errors.Is(err, own) {
 			return fmt.Errorf("%s: %w", what, err)
 		}

@@ -132,7 +132,7 @@ func (c *change) tell(one tenant.Change) {
 
 // writeLog puts down what the transaction told.
 func (c *change) writeLog(ctx context.Context) error {
-	if len(c.told) == 0 {
+	if len(c.told)+len(c.records) == 0 {
 		return nil
 	}
 	if len(c.told) > maxTold {
@@ -147,7 +147,7 @@ func (c *change) writeLog(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := run(ctx, c.tx, `UPDATE meta SET revision = $1 WHERE id = 1`, revision); err != nil {
+	if err := run(ctx, c.tx, `UPDATE meta SET revision = $1, audit_id = $2 WHERE id = 1`, revision, c.auditID); err != nil {
 		return err
 	}
 	if revision/pruneEvery != c.revision/pruneEvery {

@@ -36,7 +36,7 @@ func TestChanges(t *testing.T) {
 			t.Errorf("behind the end: whole %t, %v", whole, err)
 		}
 		// What failed left nothing.
-		wants(t, "taken", r.CreateAccount(ctx, Account{ID: "acc0", State: tenant.Active}, nil), ErrTaken)
+		wants(t, "taken", r.CreateAccount(ctx, someone(), Account{ID: "acc0", State: tenant.Active}, nil), ErrTaken)
 		if got, err := r.Revision(ctx); err != nil || got != newest {
 			t.Errorf("after a failure: %d, %v", got, err)
 		}

@@ -100,12 +100,13 @@ func (s *Store) KeyOf(ctx context.Context, d tenant.Digest) (tenant.Key, error) 
 // CreateKey adds a key to an account. The error wraps ErrTaken (its name, by one of the
 // account's keys that are not revoked, its id or its digest), ErrNotFound (the account) or
 // ErrUnavailable.
-func (s *Store) CreateKey(ctx context.Context, k Key) error {
-	return s.change(ctx, "create a key", callTime, func(ctx context.Context, c *change) error {
+func (s *Store) CreateKey(ctx context.Context, by Author, k Key) error {
+	return s.change(ctx, "create a key", callTime, by, func(ctx context.Context, c *change) error {
 		if _, err := account(ctx, c.tx, k.Account); err != nil {
 			return err
 		}
 		k.Declared = false
+		c.record(KeyCreate, k.Account, k.ID, made(k.facts()))
 		return c.createKey(ctx, k)
 	})
 }
@@ -136,9 +137,9 @@ func (c *change) tellKey(k tenant.Key) {
 
 // ChangeKey narrows a key or names it anew, and returns what it is then. The error wraps
 // ErrNotFound, ErrGone, ErrDeclared, ErrWider, ErrTaken (the name) or ErrUnavailable.
-func (s *Store) ChangeKey(ctx context.Context, account tenant.AccountID, id string, to KeyChange) (Key, error) {
+func (s *Store) ChangeKey(ctx context.Context, by Author, account tenant.AccountID, id string, to KeyChange) (Key, error) {
 	var k Key
-	err := s.change(ctx, "change a key", callTime, func(ctx context.Context, c *change) (err error) {
+	err := s.change(ctx, "change a key", callTime, by, func(ctx context.Context, c *change) (err error) {
 		if k, err = c.changeable(ctx, account, id); err != nil {
 			return err
 		}
@@ -161,6 +162,9 @@ func (s *Store) ChangeKey(ctx context.Context, account tenant.AccountID, id stri
 		// A key that is narrowed to all streams by their names still does not manage.
 		if before.GrantsLess(k.Key) || before.Streams.Narrowed() && !k.Streams.Narrowed() {
 			return ErrWider
+		}
+		if !sameKey(before, k.Key) {
+			c.record(KeyUpdate, account, id, became(keyFacts(before), keyFacts(k.Key)))
 		}
 		return c.updateKey(ctx, before, k.Key)
 	})
@@ -211,9 +215,9 @@ func sameKey(a, b tenant.Key) bool {
 // Tokens made from a secret that ends now are void, those of one that ends later live to
 // their own end. The error wraps ErrNotFound, ErrGone, ErrExpired, ErrDeclared,
 // ErrTwoSecrets, ErrTaken (the digest) or ErrUnavailable.
-func (s *Store) RotateKey(ctx context.Context, account tenant.AccountID, id string, to NewSecret) (Key, error) {
+func (s *Store) RotateKey(ctx context.Context, by Author, account tenant.AccountID, id string, to NewSecret) (Key, error) {
 	var k Key
-	err := s.change(ctx, "rotate a key", callTime, func(ctx context.Context, c *change) error {
+	err := s.change(ctx, "rotate a key", callTime, by, func(ctx context.Context, c *change) error {
 		before, err := c.changeable(ctx, account, id)
 		if err != nil {
 			return err
@@ -238,8 +242,11 @@ func (s *Store) RotateKey(ctx context.Context, account tenant.AccountID, id stri
 		if err := c.addSecret(ctx, id, to.Digest, to.Hint); err != nil {
 			return err
 		}
-		k, err = key(ctx, c.tx, account, id)
-		return err
+		if k, err = key(ctx, c.tx, account, id); err != nil {
+			return err
+		}
+		c.record(KeyRotate, account, id, became(before.seen(c.now).facts(), k.seen(c.now).facts()))
+		return nil
 	})
 	return k.seen(s.now()), err
 }
@@ -265,8 +272,8 @@ func (c *change) retire(ctx context.Context, k Key, until time.Time) error {
 
 // RevokeKey ends a key and the tokens made from it. Repeating it is no error. The error
 // wraps ErrNotFound, ErrDeclared or ErrUnavailable.
-func (s *Store) RevokeKey(ctx context.Context, account tenant.AccountID, id string) error {
-	return s.change(ctx, "revoke a key", callTime, func(ctx context.Context, c *change) error {
+func (s *Store) RevokeKey(ctx context.Context, by Author, account tenant.AccountID, id string) error {
+	return s.change(ctx, "revoke a key", callTime, by, func(ctx context.Context, c *change) error {
 		k, err := c.changeable(ctx, account, id)
 		if errors.Is(err, ErrGone) {
 			return nil
@@ -274,15 +281,16 @@ func (s *Store) RevokeKey(ctx context.Context, account tenant.AccountID, id stri
 		if err != nil {
 			return err
 		}
-		return c.revoke(ctx, k.Key)
+		return c.revoke(ctx, k)
 	})
 }
 
-func (c *change) revoke(ctx context.Context, k tenant.Key) error {
+func (c *change) revoke(ctx context.Context, k Key) error {
 	if err := c.cut(ctx, k.ID, false); err != nil {
 		return err
 	}
-	c.tellKey(k)
+	c.tellKey(k.Key)
+	c.record(KeyRevoke, k.Account, k.ID, lost(k.seen(c.now).facts()))
 	return run(ctx, c.tx, `UPDATE api_keys SET revoked_at = $2 WHERE id = $1`, k.ID, micros(c.now))
 }
 
@@ -301,7 +309,7 @@ func (s *Store) UseKeys(ctx context.Context, lastUsed map[string]time.Time) erro
 	for minute, ids := range minutes {
 		for some := range slices.Chunk(ids, usedAtOnce) {
 			// A transaction for each: others wait for it.
-			err := s.change(ctx, "note the use of keys", callTime, func(ctx context.Context, c *change) error {
+			err := s.change(ctx, "note the use of keys", callTime, BySystem(), func(ctx context.Context, c *change) error {
 				return c.useKeys(ctx, some, minute)
 			})
 			if err != nil {

@@ -16,7 +16,7 @@ func TestCreateKey(t *testing.T) {
 		k := r.aKey("acme", "k1")
 		k.Access, k.ActsAs, k.ExpiresAt = tenant.ReadAccess, tenant.Agent, r.clock.read().Add(time.Hour)
 		k.Streams = streamsOf(t, "events", "logs.*")
-		must(t, r.CreateKey(ctx, k))
+		must(t, r.CreateKey(ctx, someone(), k))
 		got, err := r.Key(ctx, "acme", "k1")
 		must(t, err)
 		equal(t, "key", got, k)
@@ -33,11 +33,11 @@ func TestCreateKey(t *testing.T) {
 		} {
 			second := r.aKey("acme", "k2")
 			edit(&second)
-			wants(t, name, r.CreateKey(ctx, second), ErrTaken)
+			wants(t, name, r.CreateKey(ctx, someone(), second), ErrTaken)
 		}
 		_, err = r.Key(ctx, "acme", "k2")
 		wants(t, "a key that could not be made", err, ErrNotFound)
-		wants(t, "an account that is none", r.CreateKey(ctx, r.aKey("none", "k2")), ErrNotFound)
+		wants(t, "an account that is none", r.CreateKey(ctx, someone(), r.aKey("none", "k2")), ErrNotFound)
 		_, err = r.Key(ctx, "other", "k1")
 		wants(t, "another's", err, ErrNotFound)
 		_, err = r.KeyOf(ctx, tenant.DigestOf("none"))
@@ -45,11 +45,11 @@ func TestCreateKey(t *testing.T) {
 
 		same := r.aKey("other", "k3")
 		same.Name = k.Name
-		must(t, r.CreateKey(ctx, same))
-		must(t, r.RevokeKey(ctx, "acme", "k1"))
+		must(t, r.CreateKey(ctx, someone(), same))
+		must(t, r.RevokeKey(ctx, someone(), "acme", "k1"))
 		second := r.aKey("acme", "k2")
 		second.Name = k.Name
-		must(t, r.CreateKey(ctx, second))
+		must(t, r.CreateKey(ctx, someone(), second))
 		keys, err := r.Keys(ctx, "acme", Page{Limit: 9})
 		must(t, err)
 		k.RevokedAt = r.clock.read()
@@ -69,7 +69,7 @@ func TestKeyStreamsAreStoredAsTheyAre(t *testing.T) {
 		} {
 			k := r.aKey("acme", name)
 			k.Streams = set
-			must(t, r.CreateKey(t.Context(), k))
+			must(t, r.CreateKey(t.Context(), someone(), k))
 			got, err := r.Key(t.Context(), "acme", name)
 			must(t, err)
 			equal(t, name, got, k)
@@ -82,7 +82,7 @@ func TestChangeKey(t *testing.T) {
 		ctx := t.Context()
 		r.account(t, "acme")
 		now := r.clock.read()
-		change := func(to KeyChange) (Key, error) { return r.ChangeKey(ctx, "acme", "k", to) }
+		change := func(to KeyChange) (Key, error) { return r.ChangeKey(ctx, someone(), "acme", "k", to) }
 		for _, tc := range []struct {
 			name   string
 			before func(*Key)
@@ -113,7 +113,7 @@ func TestChangeKey(t *testing.T) {
 			must(t, run(ctx, r.write, `DELETE FROM key_secrets`))
 			must(t, run(ctx, r.write, `DELETE FROM api_keys`))
 			must(t, run(ctx, r.write, `DELETE FROM cutoffs`))
-			must(t, r.CreateKey(ctx, k))
+			must(t, r.CreateKey(ctx, someone(), k))
 			got, err := change(tc.to)
 			wants(t, tc.name, err, tc.err)
 			if tc.err == nil {
@@ -131,15 +131,15 @@ func TestChangeKey(t *testing.T) {
 				t.Errorf("%s: cutoff %v, want %v", tc.name, got, want)
 			}
 		}
-		must(t, r.CreateKey(ctx, r.aKey("acme", "k2")))
+		must(t, r.CreateKey(ctx, someone(), r.aKey("acme", "k2")))
 		_, err := change(KeyChange{Name: pointer("name of k2")})
 		wants(t, "another's name", err, ErrTaken)
-		_, err = r.ChangeKey(ctx, "acme", "none", KeyChange{})
+		_, err = r.ChangeKey(ctx, someone(), "acme", "none", KeyChange{})
 		wants(t, "none", err, ErrNotFound)
-		must(t, r.RevokeKey(ctx, "acme", "k"))
+		must(t, r.RevokeKey(ctx, someone(), "acme", "k"))
 		_, err = change(KeyChange{Name: pointer("y")})
 		wants(t, "revoked", err, ErrGone)
-		_, err = r.RotateKey(ctx, "acme", "k", NewSecret{Digest: tenant.DigestOf("new"), OldUntil: now})
+		_, err = r.RotateKey(ctx, someone(), "acme", "k", NewSecret{Digest: tenant.DigestOf("new"), OldUntil: now})
 		wants(t, "rotation of a revoked one", err, ErrGone)
 	})
 }
@@ -148,12 +148,12 @@ func TestRevokeKey(t *testing.T) {
 	each(t, func(t *testing.T, r *rig) {
 		ctx := t.Context()
 		r.account(t, "acme")
-		must(t, r.CreateKey(ctx, r.aKey("acme", "k")))
+		must(t, r.CreateKey(ctx, someone(), r.aKey("acme", "k")))
 		after, err := r.Revision(ctx)
 		must(t, err)
 		at := r.clock.read()
 		for range 2 {
-			must(t, r.RevokeKey(ctx, "acme", "k"))
+			must(t, r.RevokeKey(ctx, someone(), "acme", "k"))
 			r.clock.pass(time.Second)
 		}
 		k, err := r.KeyOf(ctx, tenant.DigestOf("k"))
@@ -165,7 +165,7 @@ func TestRevokeKey(t *testing.T) {
 			t.Errorf("cutoff %v", got)
 		}
 		equal(t, "told", r.told(t, &after), []tenant.Change{{Kind: tenant.KeyChanged, KeyID: "k", Account: "acme"}})
-		wants(t, "none", r.RevokeKey(ctx, "acme", "none"), ErrNotFound)
+		wants(t, "none", r.RevokeKey(ctx, someone(), "acme", "none"), ErrNotFound)
 		r.clock.pass(tenant.CutoffKept - 3*time.Second)
 		if got := r.cutoff(t, "k"); got.IsZero() {
 			t.Error("the cutoff is forgotten while a token may live")
@@ -182,11 +182,11 @@ func TestRotateKey(t *testing.T) {
 	each(t, func(t *testing.T, r *rig) {
 		ctx := t.Context()
 		r.account(t, "acme")
-		must(t, r.CreateKey(ctx, r.aKey("acme", "k")))
-		must(t, r.CreateKey(ctx, r.aKey("acme", "other")))
+		must(t, r.CreateKey(ctx, someone(), r.aKey("acme", "k")))
+		must(t, r.CreateKey(ctx, someone(), r.aKey("acme", "other")))
 		rotate := func(secret string, until time.Time) Key {
 			t.Helper()
-			k, err := r.RotateKey(ctx, "acme", "k", NewSecret{tenant.DigestOf(secret), "of " + secret, until, true})
+			k, err := r.RotateKey(ctx, someone(), "acme", "k", NewSecret{tenant.DigestOf(secret), "of " + secret, until, true})
 			must(t, err)
 			return k
 		}
@@ -212,7 +212,7 @@ func TestRotateKey(t *testing.T) {
 			t.Errorf("cutoff %v", got)
 		}
 		// The key's own end counts where it is earlier.
-		_, err := r.ChangeKey(ctx, "acme", "k", KeyChange{ExpiresAt: pointer(start.Add(30 * time.Minute))})
+		_, err := r.ChangeKey(ctx, someone(), "acme", "k", KeyChange{ExpiresAt: pointer(start.Add(30 * time.Minute))})
 		must(t, err)
 		if !expiry("k").Equal(start.Add(30 * time.Minute)) {
 			t.Errorf("the old one expires at %v, behind its key", expiry("k"))
@@ -248,13 +248,13 @@ func TestRotateKey(t *testing.T) {
 		}
 
 		for _, secret := range []string{"six", "other"} {
-			_, err = r.RotateKey(ctx, "acme", "k", NewSecret{Digest: tenant.DigestOf(secret), OldUntil: r.clock.read(), EndOlder: true})
+			_, err = r.RotateKey(ctx, someone(), "acme", "k", NewSecret{Digest: tenant.DigestOf(secret), OldUntil: r.clock.read(), EndOlder: true})
 			wants(t, "a secret that is "+secret+"'s", err, ErrTaken)
 		}
 		if !expiry("six").Equal(start.Add(30 * time.Minute)) {
 			t.Error("a rotation that failed took a secret")
 		}
-		_, err = r.RotateKey(ctx, "acme", "none", NewSecret{Digest: tenant.DigestOf("x"), OldUntil: until})
+		_, err = r.RotateKey(ctx, someone(), "acme", "none", NewSecret{Digest: tenant.DigestOf("x"), OldUntil: until})
 		wants(t, "none", err, ErrNotFound)
 	})
 }
@@ -263,7 +263,7 @@ func TestUseKeys(t *testing.T) {
 	each(t, func(t *testing.T, r *rig) {
 		ctx := t.Context()
 		r.account(t, "acme")
-		must(t, r.CreateKey(ctx, r.aKey("acme", "k")))
+		must(t, r.CreateKey(ctx, someone(), r.aKey("acme", "k")))
 		used := func() time.Time {
 			t.Helper()
 			k, err := r.Key(ctx, "acme", "k")
@@ -279,7 +279,7 @@ func TestUseKeys(t *testing.T) {
 		for i := range 2*usedAtOnce + 1 {
 			id := fmt.Sprint("used", i)
 			if i%100 == 0 {
-				must(t, r.CreateKey(ctx, r.aKey("acme", id)))
+				must(t, r.CreateKey(ctx, someone(), r.aKey("acme", id)))
 			}
 			many[id] = at.Add(time.Duration(i%2) * time.Minute)
 		}

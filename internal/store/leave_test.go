@@ -14,7 +14,7 @@ func TestLeave(t *testing.T) {
 		start := r.clock.read()
 		st := r.aStream("acme", "a")
 		st.BusyUntil = start.Add(time.Hour)
-		must(t, r.CreateStream(ctx, st))
+		must(t, r.CreateStream(ctx, someone(), st))
 		free := func(want int) {
 			t.Helper()
 			all, err := r.Unsettled(ctx, 9)

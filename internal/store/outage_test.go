@@ -40,7 +40,7 @@ func calls(r *rig) map[string]func(context.Context) error {
 			_, err := r.KeyOf(ctx, tenant.DigestOf("k"))
 			return err
 		},
-		"change":   func(ctx context.Context) error { return r.CreateKey(ctx, r.aKey("acme", "never")) },
+		"change":   func(ctx context.Context) error { return r.CreateKey(ctx, someone(), r.aKey("acme", "never")) },
 		"lease":    func(ctx context.Context) error { _, err := r.Hold(ctx, "l", "me", time.Minute); return err },
 		"revision": func(ctx context.Context) error { _, err := r.Revision(ctx); return err },
 		"open": func(ctx context.Context) error {
@@ -62,7 +62,7 @@ func TestPostgresIsGone(t *testing.T) {
 	r := newRig(t, server.Database(t, ""))
 	r.alive = 100 * time.Millisecond
 	r.account(t, "acme")
-	must(t, r.CreateKey(t.Context(), r.aKey("acme", "k")))
+	must(t, r.CreateKey(t.Context(), someone(), r.aKey("acme", "k")))
 	for _, tc := range []struct {
 		name      string
 		end, back func(testing.TB)
@@ -92,7 +92,7 @@ func TestPostgresIsGone(t *testing.T) {
 			return err
 		})
 		again(t, tc.name+": change", func(ctx context.Context) error {
-			return r.CreateKey(ctx, r.aKey("acme", "after "+tc.name))
+			return r.CreateKey(ctx, someone(), r.aKey("acme", "after "+tc.name))
 		})
 	}
 	// Of the change that failed in time, nothing came later: a connection that is given up
@@ -123,7 +123,7 @@ func TestRestartFailsNoCall(t *testing.T) {
 		if _, err := r.Account(t.Context(), "acme"); err != nil {
 			t.Error(err)
 		}
-		must(t, r.CreateKey(t.Context(), r.aKey("acme", fmt.Sprint("k", round))))
+		must(t, r.CreateKey(t.Context(), someone(), r.aKey("acme", fmt.Sprint("k", round))))
 	}
 }
 
@@ -174,14 +174,14 @@ func TestFrozenReplicaHoldsUpNobody(t *testing.T) {
 	_, err = r.Account(t.Context(), "half")
 	wants(t, "what it had begun", err, ErrNotFound)
 	// And works again.
-	must(t, frozen.CreateAccount(t.Context(), Account{ID: "half"}, nil))
+	must(t, frozen.CreateAccount(t.Context(), someone(), Account{ID: "half"}, nil))
 }
 
 // A change that is given up in the middle is undone, and holds up nobody after it.
 func TestChangeIsGivenUp(t *testing.T) {
 	each(t, func(t *testing.T, r *rig) {
 		ctx, cancel := context.WithCancel(t.Context())
-		err := r.change(ctx, "a trial", callTime, func(ctx context.Context, c *change) error {
+		err := r.change(ctx, "a trial", callTime, someone(), func(ctx context.Context, c *change) error {
 			if err := c.insertAccount(ctx, Account{ID: "half"}); err != nil {
 				return err
 			}
@@ -209,27 +209,29 @@ func TestClosedStoreCannotTell(t *testing.T) {
 		p := Page{Limit: 1}
 		second := func(_ any, err error) error { return err }
 		for name, call := range map[string]func(context.Context) error{
-			"CreateAccount": func(ctx context.Context) error { return r.CreateAccount(ctx, Account{}, nil) },
+			"CreateAccount": func(ctx context.Context) error { return r.CreateAccount(ctx, someone(), Account{}, nil) },
 			"Account":       func(ctx context.Context) error { return second(r.Account(ctx, "acme")) },
 			"Accounts":      func(ctx context.Context) error { return second(r.Accounts(ctx, p)) },
-			"ChangeAccount": func(ctx context.Context) error { return second(r.ChangeAccount(ctx, "acme", AccountChange{})) },
-			"DeleteAccount": func(ctx context.Context) error { return r.DeleteAccount(ctx, "acme") },
-			"CreateKey":     func(ctx context.Context) error { return r.CreateKey(ctx, Key{}) },
+			"ChangeAccount": func(ctx context.Context) error {
+				return second(r.ChangeAccount(ctx, someone(), "acme", AccountChange{}))
+			},
+			"DeleteAccount": func(ctx context.Context) error { return r.DeleteAccount(ctx, someone(), "acme") },
+			"CreateKey":     func(ctx context.Context) error { return r.CreateKey(ctx, someone(), Key{}) },
 			"Key":           func(ctx context.Context) error { return second(r.Key(ctx, "acme", "k")) },
 			"KeyOf":         func(ctx context.Context) error { return second(r.KeyOf(ctx, tenant.Digest{})) },
 			"Keys":          func(ctx context.Context) error { return second(r.Keys(ctx, "acme", p)) },
-			"ChangeKey":     func(ctx context.Context) error { return second(r.ChangeKey(ctx, "acme", "k", KeyChange{})) },
+			"ChangeKey":     func(ctx context.Context) error { return second(r.ChangeKey(ctx, someone(), "acme", "k", KeyChange{})) },
 			"RotateKey": func(ctx context.Context) error {
-				return second(r.RotateKey(ctx, "acme", "k", NewSecret{}))
+				return second(r.RotateKey(ctx, someone(), "acme", "k", NewSecret{}))
 			},
-			"RevokeKey":    func(ctx context.Context) error { return r.RevokeKey(ctx, "acme", "k") },
+			"RevokeKey":    func(ctx context.Context) error { return r.RevokeKey(ctx, someone(), "acme", "k") },
 			"UseKeys":      func(ctx context.Context) error { return r.UseKeys(ctx, map[string]time.Time{"k": time.Unix(1, 0)}) },
-			"CreateStream": func(ctx context.Context) error { return r.CreateStream(ctx, Stream{}) },
+			"CreateStream": func(ctx context.Context) error { return r.CreateStream(ctx, someone(), Stream{}) },
 			"Stream":       func(ctx context.Context) error { return second(r.Stream(ctx, "acme", "s")) },
 			"Streams":      func(ctx context.Context) error { return second(r.Streams(ctx, "acme", p)) },
-			"SetPublic":    func(ctx context.Context) error { return second(r.SetPublic(ctx, "acme", "s", true)) },
+			"SetPublic":    func(ctx context.Context) error { return second(r.SetPublic(ctx, someone(), "acme", "s", true)) },
 			"MarkCreated":  func(ctx context.Context) error { return r.MarkCreated(ctx, "id", "inc") },
-			"DeleteStream": func(ctx context.Context) error { return second(r.DeleteStream(ctx, "acme", "s")) },
+			"DeleteStream": func(ctx context.Context) error { return second(r.DeleteStream(ctx, someone(), "acme", "s")) },
 			"Busy":         func(ctx context.Context) error { return r.Busy(ctx, "id", time.Time{}) },
 			"Leave":        func(ctx context.Context) error { return r.Leave(ctx, "id", time.Time{}) },
 			"RemoveStream": func(ctx context.Context) error { return r.RemoveStream(ctx, "id") },

@@ -15,7 +15,7 @@ func TestChangesThatWaitLeaveRoomForReads(t *testing.T) {
 	r := newRig(t, postgres.Database(t))
 	r.account(t, "acme")
 	key := r.aKey("acme", "known")
-	must(t, r.CreateKey(t.Context(), key))
+	must(t, r.CreateKey(t.Context(), someone(), key))
 	other := open(t, Options{URL: r.url, SealingKey: testSealingKey})
 	tx, err := other.write.BeginTx(t.Context(), nil)
 	must(t, err)
@@ -24,7 +24,7 @@ func TestChangesThatWaitLeaveRoomForReads(t *testing.T) {
 	var waiting sync.WaitGroup
 	for i := range 2 * (postgresReaders + postgresWriters) {
 		k := r.aKey("acme", string(rune('a'+i)))
-		waiting.Go(func() { wantsNil(t, r.CreateKey(t.Context(), k)) })
+		waiting.Go(func() { wantsNil(t, r.CreateKey(t.Context(), someone(), k)) })
 	}
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()

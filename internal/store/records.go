@@ -102,11 +102,28 @@ type Stream struct {
 	Incarnation string // as Ursula says it; empty while it has not
 	CreatedAt   time.Time
 	ExpiresAt   time.Time // zero = never
+	// TTL is after how long without use Ursula lets it go, in whole seconds; 0 = never.
+	TTL time.Duration
+	// Protocol says that a client made it at its own URL: Ursula ends it, and nobody but
+	// the client may make it.
+	Protocol bool
+	// Attempts counts the requests that clients made for it at its own URL, and Unanswered
+	// those of them that may still take effect, or have done so unknown to us.
+	Attempts, Unanswered int64
+	// Doomed is what such a request was to delete, and may have: an incarnation, or Whatever
+	// comes up under the name.
+	Doomed string
+	// MadeBy is who sent the last PUT, DoomedBy who the last DELETE that may have deleted it,
+	// as package store writes an Author.
+	MadeBy, DoomedBy string
 	// BusyUntil is the time until which a request of whoever works on the stream may
 	// still reach a node: before that nobody else may say what became of it. It is given
 	// by the clock of the caller, and read by that of the store.
 	BusyUntil time.Time
 }
+
+// Whatever is all incarnations of a Doomed stream.
+const Whatever = "*"
 
 // Page is a part of a list, in the order of ids or names.
 type Page struct {

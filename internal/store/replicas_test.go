@@ -59,32 +59,32 @@ func TestReplicasRace(t *testing.T) {
 		ctx := t.Context()
 		all := r.replicas(t, 4)
 		r.account(t, "acme")
-		must(t, r.CreateKey(ctx, r.aKey("acme", "k")))
+		must(t, r.CreateKey(ctx, someone(), r.aKey("acme", "k")))
 		for round := range 8 {
 			for name, do := range map[string]func(r *rig, i int) error{
 				"an account": func(r *rig, i int) error {
 					k := r.aKey(tenant.AccountID(fmt.Sprintf("acc%d", round)), fmt.Sprintf("first%d.%d", round, i))
-					return r.CreateAccount(ctx, Account{ID: k.Account}, &k)
+					return r.CreateAccount(ctx, someone(), Account{ID: k.Account}, &k)
 				},
 				"a key's name": func(r *rig, i int) error {
 					k := r.aKey("acme", fmt.Sprintf("key%d.%d", round, i))
 					k.Name = fmt.Sprint(round)
-					return r.CreateKey(ctx, k)
+					return r.CreateKey(ctx, someone(), k)
 				},
 				"a digest, by rotation and creation": func(r *rig, i int) error {
 					d := tenant.DigestOf(fmt.Sprint("d", round))
 					if i%2 == 0 {
-						_, err := r.RotateKey(ctx, "acme", "k", NewSecret{Digest: d, OldUntil: r.clock.read().Add(time.Hour), EndOlder: true})
+						_, err := r.RotateKey(ctx, someone(), "acme", "k", NewSecret{Digest: d, OldUntil: r.clock.read().Add(time.Hour), EndOlder: true})
 						return err
 					}
 					k := r.aKey("acme", fmt.Sprintf("rot%d.%d", round, i))
 					k.Digest = d
-					return r.CreateKey(ctx, k)
+					return r.CreateKey(ctx, someone(), k)
 				},
 				"a stream": func(r *rig, i int) error {
 					st := r.aStream("acme", tenant.StreamName(fmt.Sprint("s", round)))
 					st.ID = fmt.Sprintf("s%d.%d", round, i)
-					return r.CreateStream(ctx, st)
+					return r.CreateStream(ctx, someone(), st)
 				},
 				"a lease": func(r *rig, i int) error {
 					held, err := r.Hold(ctx, fmt.Sprint("lease", round), fmt.Sprint(i), time.Minute)
@@ -151,7 +151,7 @@ func TestLogIsInTheOrderOfCommits(t *testing.T) {
 		for i, w := range all[:writers] {
 			g.Go(func() error {
 				for n := range writes {
-					if err := w.CreateAccount(ctx, Account{ID: tenant.AccountID(fmt.Sprintf("acc%d.%d", i, n))}, nil); err != nil {
+					if err := w.CreateAccount(ctx, someone(), Account{ID: tenant.AccountID(fmt.Sprintf("acc%d.%d", i, n))}, nil); err != nil {
 						return err
 					}
 				}
@@ -186,15 +186,15 @@ func TestNoDeadlocks(t *testing.T) {
 			used := map[string]time.Time{}
 			for i := range 20 {
 				id := fmt.Sprintf("k%d.%d", round, i)
-				must(t, r.CreateKey(ctx, r.aKey(account, id)))
+				must(t, r.CreateKey(ctx, someone(), r.aKey(account, id)))
 				st := r.aStream(account, tenant.StreamName(id))
-				must(t, r.CreateStream(ctx, st))
+				must(t, r.CreateStream(ctx, someone(), st))
 				used[id] = r.clock.read()
 			}
 			n := race(t, all, errLost, func(r *rig, i int) error {
 				switch i {
 				case 0:
-					return r.DeleteAccount(ctx, account)
+					return r.DeleteAccount(ctx, someone(), account)
 				case 1:
 					return r.UseKeys(ctx, used)
 				}

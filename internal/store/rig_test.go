@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"errors"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -110,6 +111,11 @@ func open(tb testing.TB, o Options) *Store {
 	return s
 }
 
+// someone is who makes the changes of the tests.
+func someone() Author {
+	return ByKey("acme", "key_of_someone", netip.MustParseAddr("192.0.2.7"), "request-7")
+}
+
 // must fails the test at once.
 func must(tb testing.TB, err error) {
 	tb.Helper()
@@ -140,7 +146,7 @@ func equal[T any](tb testing.TB, what string, got, want T) {
 // account adds one without keys.
 func (r *rig) account(tb testing.TB, id tenant.AccountID) {
 	tb.Helper()
-	must(tb, r.CreateAccount(tb.Context(), Account{ID: id, State: tenant.Active}, nil))
+	must(tb, r.CreateAccount(tb.Context(), someone(), Account{ID: id, State: tenant.Active}, nil))
 }
 
 // aKey is one that does everything, whose secret is its id.
@@ -163,7 +169,7 @@ func (r *rig) aStream(account tenant.AccountID, name tenant.StreamName) Stream {
 func (r *rig) live(tb testing.TB, account tenant.AccountID, name tenant.StreamName) Stream {
 	tb.Helper()
 	st := r.aStream(account, name)
-	must(tb, r.CreateStream(tb.Context(), st))
+	must(tb, r.CreateStream(tb.Context(), someone(), st))
 	must(tb, r.MarkCreated(tb.Context(), st.ID, "inc1"))
 	st.State, st.Incarnation = Live, "inc1"
 	return st

@@ -84,7 +84,7 @@ func (s *Store) useSealingKey(ctx context.Context, key []byte) error {
 		return err
 	}
 	if plain, err := s.seal.open(checkedText, stored); err != nil || !bytes.Equal(plain, []byte(checkedText)) {
-		return fmt.Errorf("%w: %w: set that one again. Where it is lost, delete all rows of signing_keys, set sealing_check in meta to NULL and start again; every token that was issued is void then", ErrUnusable, errSealed)
+		return fmt.Errorf("%w: %w: set that one again. Where it is lost, delete all rows of signing_keys and tls_files, set sealing_check in meta to NULL and start again; every token that was issued is void then, and certificates are ordered anew", ErrUnusable, errSealed)
 	}
 	return nil
 }

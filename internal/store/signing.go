@@ -48,7 +48,7 @@ func (s *Store) scanSigningKey(r row) (tenant.SigningKey, error) {
 // whether it did. It is to be called at the start and then about once an hour, by any
 // number of replicas. The error wraps ErrUnavailable.
 func (s *Store) RotateSigningKeys(ctx context.Context, r tenant.Rotation) (changed bool, err error) {
-	err = s.change(ctx, "rotate the signing keys", callTime, func(ctx context.Context, c *change) error {
+	err = s.change(ctx, "rotate the signing keys", callTime, BySystem(), func(ctx context.Context, c *change) error {
 		keys, err := s.signingKeys(ctx, c.tx)
 		if err != nil {
 			return err
@@ -70,10 +70,20 @@ func (s *Store) RotateSigningKeys(ctx context.Context, r tenant.Rotation) (chang
 				return err
 			}
 		}
+		c.record(SigningKeysRotate, "", "", became(signingFacts(keys), signingFacts(next)))
 		c.tell(tenant.Change{Kind: tenant.SigningKeysChanged})
 		return nil
 	})
 	return changed && err == nil, err
+}
+
+// signingFacts are the ids, which everybody sees in the JWKS.
+func signingFacts(keys []tenant.SigningKey) facts {
+	ids := make([]string, 0, len(keys))
+	for _, k := range keys {
+		ids = append(ids, k.ID)
+	}
+	return facts{"keys": ids}
 }
 
 func (c *change) putSigningKey(ctx context.Context, k tenant.SigningKey) error {

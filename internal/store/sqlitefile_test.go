@@ -127,7 +127,7 @@ func TestOwnFileIsKnown(t *testing.T) {
 	path := filepath.Join(dir, "sluice.db")
 	s, err := Open(t.Context(), Options{URL: "sqlite:" + path})
 	must(t, err)
-	must(t, s.CreateAccount(t.Context(), Account{ID: "acme"}, nil))
+	must(t, s.CreateAccount(t.Context(), someone(), Account{ID: "acme"}, nil))
 	crashed := open(t, Options{URL: "sqlite:" + copyOf(t, dir, "sluice.db")})
 	if _, err := crashed.Account(t.Context(), "acme"); err != nil {
 		t.Errorf("after a crash: %v", err)

@@ -59,14 +59,15 @@ type Store struct {
 	random      io.Reader
 	seal        *sealer
 	// clock is the one that all replicas share.
-	clock  func(context.Context, querier) (time.Time, error)
-	notify func(context.Context, querier) error
-	listen *pgx.ConnConfig // nil with SQLite
-	alive  time.Duration   // aliveEvery
-	feed   feed
-	life   context.Context // ends with Close
-	end    context.CancelFunc
-	claim  *os.File // on the SQLite file; nil with Postgres
+	clock    func(context.Context, querier) (time.Time, error)
+	notify   func(context.Context, querier) error
+	listen   *pgx.ConnConfig // nil with SQLite
+	alive    time.Duration   // aliveEvery
+	lookedAt int             // maxLookedAt
+	feed     feed
+	life     context.Context // ends with Close
+	end      context.CancelFunc
+	claim    *os.File // on the SQLite file; nil with Postgres
 }
 
 // Open opens a store, makes it where there is none, and brings its schema up to date. The
@@ -84,7 +85,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.SealingKey != nil && len(o.SealingKey) != sealingKeyBytes {
 		return nil, fmt.Errorf("%w: auth.sealing_key has %d bytes; it has to have %d", ErrUnusable, len(o.SealingKey), sealingKeyBytes)
 	}
-	s := &Store{now: o.Now, random: o.Random, alive: aliveEvery}
+	s := &Store{now: o.Now, random: o.Random, alive: aliveEvery, lookedAt: maxLookedAt}
 	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
 	var err error
 	scheme, _, _ := strings.Cut(o.URL, ":")

@@ -7,13 +7,15 @@ import (
 	"sluice/internal/tenant"
 )
 
-const streamColumns = `id, account, name, content_type, public, declared, state, region, incarnation, created_at, expires_at, busy_until`
+const streamColumns = `id, account, name, content_type, public, declared, state, region, incarnation, created_at, expires_at, busy_until,
+	protocol, attempts, unanswered, doomed, ttl, made_by, doomed_by`
 
 func scanStream(r row) (Stream, error) {
 	var st Stream
-	var created, expires, busy int64
-	err := r.Scan(&st.ID, &st.Account, &st.Name, &st.ContentType, &st.Public, &st.Declared, &st.State, &st.Region, &st.Incarnation, &created, &expires, &busy)
-	st.CreatedAt, st.ExpiresAt, st.BusyUntil = moment(created), moment(expires), moment(busy)
+	var created, expires, busy, ttl int64
+	err := r.Scan(&st.ID, &st.Account, &st.Name, &st.ContentType, &st.Public, &st.Declared, &st.State, &st.Region, &st.Incarnation, &created, &expires, &busy,
+		&st.Protocol, &st.Attempts, &st.Unanswered, &st.Doomed, &ttl, &st.MadeBy, &st.DoomedBy)
+	st.CreatedAt, st.ExpiresAt, st.BusyUntil, st.TTL = moment(created), moment(expires), moment(busy), time.Duration(ttl)*time.Second
 	return st, err
 }
 
@@ -50,12 +52,13 @@ func (s *Store) Streams(ctx context.Context, account tenant.AccountID, p Page) (
 // CreateStream notes that a stream is wanted, as Creating. st.ID is given by the caller;
 // st.BusyUntil is for the first request to a node. The error wraps ErrTaken, where the one
 // of that name is on its way out too, ErrNotFound (the account) or ErrUnavailable.
-func (s *Store) CreateStream(ctx context.Context, st Stream) error {
-	return s.change(ctx, "create a stream", callTime, func(ctx context.Context, c *change) error {
+func (s *Store) CreateStream(ctx context.Context, by Author, st Stream) error {
+	return s.change(ctx, "create a stream", callTime, by, func(ctx context.Context, c *change) error {
 		if _, err := account(ctx, c.tx, st.Account); err != nil {
 			return err
 		}
 		st.State, st.Declared = Creating, false
+		c.record(StreamCreate, st.Account, string(st.Name), made(st.facts()))
 		return c.insertStream(ctx, st)
 	})
 }
@@ -69,9 +72,9 @@ func (c *change) insertStream(ctx context.Context, st Stream) error {
 		return err
 	}
 	c.tellStream(st)
-	return run(ctx, c.tx, `INSERT INTO streams (`+streamColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
+	return run(ctx, c.tx, `INSERT INTO streams (`+streamColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)`,
 		st.ID, string(st.Account), string(st.Name), st.ContentType, st.Public, st.Declared, string(st.State), st.Region, st.Incarnation,
-		micros(st.CreatedAt), micros(st.ExpiresAt), micros(busy))
+		micros(st.CreatedAt), micros(st.ExpiresAt), micros(busy), st.Protocol, st.Attempts, st.Unanswered, st.Doomed, int64(st.TTL/time.Second), st.MadeBy, st.DoomedBy)
 }
 
 // onSharedClock is the time of the store's clock at which it is that time here.
@@ -90,9 +93,9 @@ func (c *change) tellStream(st Stream) {
 
 // SetPublic makes a stream public or private. The error wraps ErrNotFound, ErrGone,
 // ErrDeclared or ErrUnavailable.
-func (s *Store) SetPublic(ctx context.Context, account tenant.AccountID, name tenant.StreamName, public bool) (Stream, error) {
+func (s *Store) SetPublic(ctx context.Context, by Author, account tenant.AccountID, name tenant.StreamName, public bool) (Stream, error) {
 	var st Stream
-	err := s.change(ctx, "change a stream", callTime, func(ctx context.Context, c *change) (err error) {
+	err := s.change(ctx, "change a stream", callTime, by, func(ctx context.Context, c *change) (err error) {
 		if st, err = stream(ctx, c.tx, account, name); err != nil {
 			return err
 		}
@@ -104,7 +107,9 @@ func (s *Store) SetPublic(ctx context.Context, account tenant.AccountID, name te
 		case st.Public == public:
 			return nil
 		}
+		before := st
 		st.Public = public
+		c.record(StreamUpdate, account, string(name), became(before.facts(), st.facts()))
 		c.tellStream(st)
 		return run(ctx, c.tx, `UPDATE streams SET public = $2 WHERE id = $1`, st.ID, public)
 	})
@@ -114,7 +119,7 @@ func (s *Store) SetPublic(ctx context.Context, account tenant.AccountID, name te
 // MarkCreated says that Ursula has a stream: from Creating to Live. The error wraps
 // ErrNotFound, where it is not Creating any more too, or ErrUnavailable.
 func (s *Store) MarkCreated(ctx context.Context, id, incarnation string) error {
-	return s.change(ctx, "mark a stream as created", callTime, func(ctx context.Context, c *change) error {
+	return s.change(ctx, "mark a stream as created", callTime, BySystem(), func(ctx context.Context, c *change) error {
 		st, err := streamOf(ctx, c.tx, id)
 		if err != nil {
 			return err
@@ -130,9 +135,9 @@ func (s *Store) MarkCreated(ctx context.Context, id, incarnation string) error {
 
 // DeleteStream notes that a stream is not wanted any more: Deleting. Repeating it is no
 // error. The error wraps ErrNotFound, ErrDeclared or ErrUnavailable.
-func (s *Store) DeleteStream(ctx context.Context, account tenant.AccountID, name tenant.StreamName) (Stream, error) {
+func (s *Store) DeleteStream(ctx context.Context, by Author, account tenant.AccountID, name tenant.StreamName) (Stream, error) {
 	var st Stream
-	err := s.change(ctx, "delete a stream", callTime, func(ctx context.Context, c *change) (err error) {
+	err := s.change(ctx, "delete a stream", callTime, by, func(ctx context.Context, c *change) (err error) {
 		if st, err = stream(ctx, c.tx, account, name); err != nil {
 			return err
 		}
@@ -143,6 +148,7 @@ func (s *Store) DeleteStream(ctx context.Context, account tenant.AccountID, name
 			return nil
 		}
 		st.State = Deleting
+		c.record(StreamDelete, account, string(name), lost(st.facts()))
 		c.tellStream(st)
 		return run(ctx, c.tx, `UPDATE streams SET state = 'deleting' WHERE id = $1`, st.ID)
 	})
@@ -166,25 +172,35 @@ func (s *Store) Busy(ctx context.Context, id string, until time.Time) error {
 	return failed("keep a stream", err)
 }
 
-// RemoveStream frees a stream's name, once no node has the stream: of one that is Creating
-// or Deleting. Where the operator's file has come to state it meanwhile, a new one stands
-// in its place, which Ursula has yet to be given. The error wraps ErrNotFound, where the
+// RemoveStream frees a stream's name, once no node has the stream: of one that is Creating,
+// which is a wish undone, or Deleting, of which there is a record already. Where the
+// operator's file has come to state it meanwhile, a new one stands in its place, which
+// Ursula has yet to be given. The error wraps ErrNotFound, where the
 // stream is Live too, or ErrUnavailable.
 func (s *Store) RemoveStream(ctx context.Context, id string) error {
-	return s.change(ctx, "remove a stream", callTime, func(ctx context.Context, c *change) error {
+	return s.change(ctx, "remove a stream", callTime, BySystem(), func(ctx context.Context, c *change) error {
 		st, err := streamOf(ctx, c.tx, id)
 		if err != nil {
 			return err
 		}
-		if st.State == Live {
+		switch {
+		case st.State == Live:
 			return ErrNotFound
+		case st.State == Creating && !st.Declared && !st.Protocol:
+			c.record(StreamUndo, st.Account, string(st.Name), lost(st.facts()))
+		default:
+			c.nothingNew()
 		}
-		c.tellStream(st)
-		if err := run(ctx, c.tx, `DELETE FROM streams WHERE id = $1`, id); err != nil || !st.Declared {
-			return err
-		}
-		return c.declareStream(ctx, st.Stream)
+		return c.removeStream(ctx, st)
 	})
+}
+
+func (c *change) removeStream(ctx context.Context, st Stream) error {
+	c.tellStream(st)
+	if err := run(ctx, c.tx, `DELETE FROM streams WHERE id = $1`, st.ID); err != nil || !st.Declared {
+		return err
+	}
+	return c.declareStream(ctx, st.Stream)
 }
 
 // Learn notes the incarnation of a declared stream, which others make, where none is known
@@ -193,7 +209,7 @@ func (s *Store) RemoveStream(ctx context.Context, id string) error {
 func (s *Store) Learn(ctx context.Context, id, incarnation string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	found, err := affects(ctx, s.write, `UPDATE streams SET incarnation = $2, busy_until = 0
+	found, err := affects(ctx, s.write, `UPDATE streams SET incarnation = $2, busy_until = CASE WHEN unanswered > 0 THEN busy_until ELSE 0 END
 		WHERE id = $1 AND declared AND state = 'active' AND incarnation = ''`, id, incarnation)
 	if err == nil && !found {
 		err = ErrNotFound
@@ -202,8 +218,9 @@ func (s *Store) Learn(ctx context.Context, id, incarnation string) error {
 }
 
 // Unsettled are up to limit streams that somebody has to settle, those that wait longest
-// first, whose BusyUntil is over: Creating and Deleting ones, and declared ones of which no
-// incarnation is known. What has expired is Deleting from this call on. The error wraps
+// first, whose BusyUntil is over: Creating and Deleting ones, declared ones of which no
+// incarnation is known, and those with an unanswered request. What has expired is Deleting
+// from this call on, but for what Ursula lets expire by itself. The error wraps
 // ErrUnavailable.
 func (s *Store) Unsettled(ctx context.Context, limit int) ([]Stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
@@ -215,14 +232,15 @@ func (s *Store) Unsettled(ctx context.Context, limit int) ([]Stream, error) {
 	if err := s.expire(ctx, now, limit); err != nil {
 		return nil, err
 	}
-	// Two halves, each with an index of its own.
+	// Three parts, each with an index of its own.
 	all, err := list(ctx, s.read, scanStream, `SELECT `+streamColumns+` FROM streams WHERE state <> 'active' AND busy_until <= $1
-		UNION ALL SELECT `+streamColumns+` FROM streams WHERE declared AND state = 'active' AND incarnation = '' AND busy_until <= $1
+		UNION ALL SELECT `+streamColumns+` FROM streams WHERE declared AND state = 'active' AND incarnation = '' AND unanswered = 0 AND busy_until <= $1
+		UNION ALL SELECT `+streamColumns+` FROM streams WHERE unanswered <> 0 AND state = 'active' AND busy_until <= $1
 		ORDER BY busy_until, id LIMIT $2`, micros(now), limit)
 	return all, failed("unsettled streams", err)
 }
 
-const expired = `FROM streams WHERE expires_at <> 0 AND expires_at <= $1 AND state <> 'deleting' ORDER BY expires_at LIMIT $2`
+const expired = `FROM streams WHERE expires_at <> 0 AND expires_at <= $1 AND state <> 'deleting' AND NOT protocol ORDER BY expires_at LIMIT $2`
 
 // expire has the streams that have expired be deleted, up to limit. Where there are none,
 // nothing is written.
@@ -231,12 +249,13 @@ func (s *Store) expire(ctx context.Context, now time.Time, limit int) error {
 	if err != nil || len(due) == 0 {
 		return failed("expired streams", err)
 	}
-	return s.change(ctx, "expire streams", callTime, func(ctx context.Context, c *change) error {
+	return s.change(ctx, "expire streams", callTime, BySystem(), func(ctx context.Context, c *change) error {
 		due, err := list(ctx, c.tx, scanStream, `SELECT `+streamColumns+` `+expired, micros(now), limit)
 		if err != nil {
 			return err
 		}
 		for _, st := range due {
+			c.record(StreamExpire, st.Account, string(st.Name), lost(st.facts()))
 			c.tellStream(st)
 			if err := run(ctx, c.tx, `UPDATE streams SET state = 'deleting' WHERE id = $1`, st.ID); err != nil {
 				return err

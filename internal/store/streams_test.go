@@ -16,18 +16,18 @@ func TestStreamLife(t *testing.T) {
 		must(t, err)
 		want := r.aStream("acme", "a")
 		want.Public, want.ExpiresAt, want.BusyUntil = true, r.clock.read().Add(time.Hour), r.clock.read().Add(time.Minute)
-		must(t, r.CreateStream(ctx, want))
+		must(t, r.CreateStream(ctx, someone(), want))
 		got, err := r.Stream(ctx, "acme", "a")
 		must(t, err)
 		equal(t, "made", got, want)
 
 		second := r.aStream("acme", "a")
 		second.ID = "another"
-		wants(t, "its name", r.CreateStream(ctx, second), ErrTaken)
+		wants(t, "its name", r.CreateStream(ctx, someone(), second), ErrTaken)
 		second.Name, second.ID = "b", want.ID
-		wants(t, "its id", r.CreateStream(ctx, second), ErrTaken)
-		wants(t, "no account", r.CreateStream(ctx, r.aStream("none", "a")), ErrNotFound)
-		must(t, r.CreateStream(ctx, r.aStream("other", "a")))
+		wants(t, "its id", r.CreateStream(ctx, someone(), second), ErrTaken)
+		wants(t, "no account", r.CreateStream(ctx, someone(), r.aStream("none", "a")), ErrNotFound)
+		must(t, r.CreateStream(ctx, someone(), r.aStream("other", "a")))
 		_, err = r.Stream(ctx, "acme", "none")
 		wants(t, "none", err, ErrNotFound)
 
@@ -42,31 +42,31 @@ func TestStreamLife(t *testing.T) {
 
 		want.Public = false
 		for range 2 { // the second changes nothing, and tells nothing
-			got, err = r.SetPublic(ctx, "acme", "a", false)
+			got, err = r.SetPublic(ctx, someone(), "acme", "a", false)
 			must(t, err)
 			equal(t, "private", got, want)
 		}
-		_, err = r.SetPublic(ctx, "acme", "none", true)
+		_, err = r.SetPublic(ctx, someone(), "acme", "none", true)
 		wants(t, "none made public", err, ErrNotFound)
 
 		want.State = Deleting
 		for range 2 {
-			got, err = r.DeleteStream(ctx, "acme", "a")
+			got, err = r.DeleteStream(ctx, someone(), "acme", "a")
 			must(t, err)
 			equal(t, "deleted", got, want)
 		}
-		_, err = r.DeleteStream(ctx, "acme", "none")
+		_, err = r.DeleteStream(ctx, someone(), "acme", "none")
 		wants(t, "none deleted", err, ErrNotFound)
-		_, err = r.SetPublic(ctx, "acme", "a", true)
+		_, err = r.SetPublic(ctx, someone(), "acme", "a", true)
 		wants(t, "one on its way out made public", err, ErrGone)
-		wants(t, "its name while it goes", r.CreateStream(ctx, Stream{Stream: want.Stream, ID: "another"}), ErrTaken)
+		wants(t, "its name while it goes", r.CreateStream(ctx, someone(), Stream{Stream: want.Stream, ID: "another"}), ErrTaken)
 		wants(t, "created when it goes", r.MarkCreated(ctx, want.ID, "x"), ErrNotFound)
 
 		must(t, r.RemoveStream(ctx, want.ID))
 		wants(t, "removed twice", r.RemoveStream(ctx, want.ID), ErrNotFound)
 		_, err = r.Stream(ctx, "acme", "a")
 		wants(t, "after its removal", err, ErrNotFound)
-		must(t, r.CreateStream(ctx, second))
+		must(t, r.CreateStream(ctx, someone(), second))
 		changed := func(a tenant.AccountID, name tenant.StreamName) tenant.Change {
 			return tenant.Change{Kind: tenant.StreamChanged, Account: a, Stream: name}
 		}
@@ -83,9 +83,9 @@ func TestStreamPages(t *testing.T) {
 		r.account(t, "other")
 		names := []tenant.StreamName{"A", "a", "a-", "a.b", "aB", "a_", "aa", "a~"} // sorted
 		for _, name := range names {
-			must(t, r.CreateStream(t.Context(), r.aStream("acme", name)))
+			must(t, r.CreateStream(t.Context(), someone(), r.aStream("acme", name)))
 		}
-		must(t, r.CreateStream(t.Context(), r.aStream("other", "a1")))
+		must(t, r.CreateStream(t.Context(), someone(), r.aStream("other", "a1")))
 		pages := func(p Page) (all []tenant.StreamName) {
 			t.Helper()
 			for {
@@ -114,15 +114,15 @@ func TestUnsettled(t *testing.T) {
 		start := r.clock.read()
 		busy := r.aStream("acme", "busy")
 		busy.BusyUntil = start.Add(time.Minute)
-		must(t, r.CreateStream(ctx, busy))
-		must(t, r.CreateStream(ctx, r.aStream("acme", "new")))
+		must(t, r.CreateStream(ctx, someone(), busy))
+		must(t, r.CreateStream(ctx, someone(), r.aStream("acme", "new")))
 		r.live(t, "acme", "live")
 		going := r.live(t, "acme", "going")
-		_, err := r.DeleteStream(ctx, "acme", "going")
+		_, err := r.DeleteStream(ctx, someone(), "acme", "going")
 		must(t, err)
 		expiring := r.aStream("acme", "expiring")
 		expiring.ExpiresAt = start.Add(2 * time.Minute)
-		must(t, r.CreateStream(ctx, expiring))
+		must(t, r.CreateStream(ctx, someone(), expiring))
 		must(t, r.MarkCreated(ctx, expiring.ID, "inc"))
 		settle := func(limit int) (names []tenant.StreamName) {
 			t.Helper()
@@ -166,8 +166,8 @@ func TestBusyIsOnTheSharedClock(t *testing.T) {
 	r.account(t, "acme")
 	st := r.aStream("acme", "a")
 	st.BusyUntil = c.read().Add(time.Minute)
-	must(t, r.CreateStream(t.Context(), st))
-	must(t, r.CreateStream(t.Context(), r.aStream("acme", "b")))
+	must(t, r.CreateStream(t.Context(), someone(), st))
+	must(t, r.CreateStream(t.Context(), someone(), r.aStream("acme", "b")))
 	left, err := r.Unsettled(t.Context(), 9)
 	must(t, err)
 	if len(left) != 1 || left[0].Name != "b" {

@@ -71,8 +71,17 @@ func Descriptions() []Description {
 		{"sluice_store_streams", "gauge", "Streams of the store that are remembered.", nil},
 		{"sluice_store_unknown", "gauge", "Keys, accounts and streams that are remembered not to exist, for a second.", nil},
 		{"sluice_streams_retried", "gauge", "Streams whose making or deleting at the nodes has failed and is being tried again, by this replica.", nil},
+		{"sluice_usage_store_pending", "gauge", "Batches of usage that are not in the store yet.", nil},
+		{"sluice_usage_store_failures_total", "counter", "Tries to write usage to the store that failed; each is repeated.", nil},
+		{"sluice_usage_store_written_timestamp_seconds", "gauge", "Unix time at which usage was written to the store last; 0 = never.", nil},
+		{"sluice_usage_export_pending", "gauge", "Batches of usage that are not in the export file (usage.export) yet.", nil},
+		{"sluice_usage_export_failures_total", "counter", "Tries to write usage to the export file that failed; each is repeated.", nil},
+		{"sluice_usage_export_written_timestamp_seconds", "gauge", "Unix time at which usage was written to the export file last; 0 = never.", nil},
+		{"sluice_usage_merged_total", "counter", "Batches of usage that became a part of the one before, since too many were pending. Nothing of them is lost.", nil},
 		{"sluice_connections_refused_total", "counter", "Connections closed unread, since their address had server.connections_per_address open.", nil},
 		{"sluice_client_addresses", "gauge", "Client addresses with connections open.", nil},
+		{"sluice_certificate_expires_timestamp_seconds", "gauge", "Unix time at which the certificate in use expires, by the names that the gateway has certificates for; 0 while there is none.", []string{"domain"}},
+		{"sluice_certificate_failing", "gauge", "1 while it is time for another certificate, which could not be had: the one before stays in use.", []string{"domain"}},
 		{"sluice_log_lines_dropped_total", "counter", "Log lines lost because whoever reads the log did not keep up, or the disk was full.", nil},
 		{"sluice_ready", "gauge", "1 when the gateway is ready for traffic.", nil},
 	}
@@ -141,6 +150,28 @@ func (m *Metrics) gauges(name string) *prometheus.GaugeVec {
 func GaugeFunc(r prometheus.Registerer, name string, read func() float64) error {
 	d := describe(name)
 	return r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: d.Name, Help: d.Help}, read))
+}
+
+// GaugesFunc registers gauges of the list that are read when they are scraped, by the value
+// of their one label. There have to be few values.
+func GaugesFunc(r prometheus.Registerer, name string, read func() map[string]float64) error {
+	d := describe(name)
+	return r.Register(&gaugesFunc{prometheus.NewDesc(d.Name, d.Help, d.Labels, nil), read})
+}
+
+type gaugesFunc struct {
+	about *prometheus.Desc
+	read  func() map[string]float64
+}
+
+// Describe implements prometheus.Collector.
+func (g *gaugesFunc) Describe(to chan<- *prometheus.Desc) { to <- g.about }
+
+// Collect implements prometheus.Collector.
+func (g *gaugesFunc) Collect(to chan<- prometheus.Metric) {
+	for label, value := range g.read() {
+		to <- prometheus.MustNewConstMetric(g.about, prometheus.GaugeValue, value, label)
+	}
 }
 
 // CounterFunc registers a counter of the list that is read when it is scraped.

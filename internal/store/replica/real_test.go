@@ -74,8 +74,8 @@ func newFleet(t *testing.T, url string, replicas int, hears bool, staleFor time.
 		return s
 	}
 	f := &fleet{t: t, Store: open()}
-	f.do("create an account", f.CreateAccount(t.Context(), store.Account{ID: "acme", State: tenant.Active}, &store.Key{Key: named("a")}))
-	f.do("create a stream", f.CreateStream(t.Context(), store.Stream{Stream: tenant.Stream{Account: "acme", Name: "s", Public: true}, ID: "id-of-s"}))
+	f.do("create an account", f.CreateAccount(t.Context(), store.BySystem(), store.Account{ID: "acme", State: tenant.Active}, &store.Key{Key: named("a")}))
+	f.do("create a stream", f.CreateStream(t.Context(), store.BySystem(), store.Stream{Stream: tenant.Stream{Account: "acme", Name: "s", Public: true}, ID: "id-of-s"}))
 	for i := range replicas {
 		s := f.Store
 		if i > 0 {
@@ -164,12 +164,12 @@ func (f *fleet) play(hears bool) {
 			f.t.Fatalf("known: %v; unknown: %v", known, unknown)
 		}
 	}
-	f.within(most, "create a key", func() error { return f.CreateKey(ctx, store.Key{Key: named("new")}) }, keyChanged("acme/new"), f.key("new", func(k *tenant.Key) bool {
+	f.within(most, "create a key", func() error { return f.CreateKey(ctx, store.BySystem(), store.Key{Key: named("new")}) }, keyChanged("acme/new"), f.key("new", func(k *tenant.Key) bool {
 		return k.RevokedAt.IsZero() && k.ExpiresAt.IsZero()
 	}))
 	until := time.Now().Add(time.Hour)
 	f.within(most, "rotate a key", func() error {
-		_, err := f.RotateKey(ctx, "acme", "acme/new", store.NewSecret{Digest: tenant.DigestOf("newer"), Hint: "ewer", OldUntil: until})
+		_, err := f.RotateKey(ctx, store.BySystem(), "acme", "acme/new", store.NewSecret{Digest: tenant.DigestOf("newer"), Hint: "ewer", OldUntil: until})
 		return err
 	}, keyChanged("acme/new"), func(r *Replica) error {
 		return errors.Join(
@@ -179,7 +179,7 @@ func (f *fleet) play(hears bool) {
 	})
 	read := tenant.ReadAccess
 	f.within(most, "narrow a key", func() error {
-		_, err := f.ChangeKey(ctx, "acme", "acme/new", store.KeyChange{Access: &read})
+		_, err := f.ChangeKey(ctx, store.BySystem(), "acme", "acme/new", store.KeyChange{Access: &read})
 		return err
 	}, keyChanged("acme/new"), func(r *Replica) error {
 		if at := r.Cutoff("acme/new"); at.IsZero() || at.Equal(never()) {
@@ -187,7 +187,7 @@ func (f *fleet) play(hears bool) {
 		}
 		return f.key("new", func(k *tenant.Key) bool { return k.Access == tenant.ReadAccess })(r)
 	})
-	f.within(most, "revoke a key", func() error { return f.RevokeKey(ctx, "acme", "acme/new") }, keyChanged("acme/new"), func(r *Replica) error {
+	f.within(most, "revoke a key", func() error { return f.RevokeKey(ctx, store.BySystem(), "acme", "acme/new") }, keyChanged("acme/new"), func(r *Replica) error {
 		if at := r.Cutoff("acme/new"); !at.Equal(never()) {
 			return fmt.Errorf("cutoff %v", at)
 		}
@@ -224,11 +224,11 @@ func (f *fleet) playStreams(most time.Duration) {
 		f.do("ask for a stream", stream(true)(r))
 	}
 	f.within(most, "make a stream private", func() error {
-		_, err := f.SetPublic(ctx, "acme", "s", false)
+		_, err := f.SetPublic(ctx, store.BySystem(), "acme", "s", false)
 		return err
 	}, streamChanged("s"), stream(false))
 	f.within(most, "delete a stream", func() error {
-		_, err := f.DeleteStream(ctx, "acme", "s")
+		_, err := f.DeleteStream(ctx, store.BySystem(), "acme", "s")
 		return err
 	}, streamChanged("s"), func(r *Replica) error {
 		if err := stream(false)(r); !errors.Is(err, tenant.ErrNotFound) {
@@ -254,10 +254,10 @@ func (f *fleet) playAccounts(most time.Duration) {
 		f.do("ask for an account", account(tenant.Active, tenant.DefaultLimits().Burst)(r))
 	}
 	f.within(most, "change an account", func() error {
-		_, err := f.ChangeAccount(ctx, "acme", store.AccountChange{State: &unpaid, Limits: func(l *store.OwnLimits) { l.Burst = &burst }})
+		_, err := f.ChangeAccount(ctx, store.BySystem(), "acme", store.AccountChange{State: &unpaid, Limits: func(l *store.OwnLimits) { l.Burst = &burst }})
 		return err
 	}, accountChanged(), account(unpaid, burst))
-	f.within(most, "delete an account", func() error { return f.DeleteAccount(ctx, "acme") }, keyChanged("acme/a"), func(r *Replica) error {
+	f.within(most, "delete an account", func() error { return f.DeleteAccount(ctx, store.BySystem(), "acme") }, keyChanged("acme/a"), func(r *Replica) error {
 		if err := account(unpaid, burst)(r); !errors.Is(err, tenant.ErrNotFound) {
 			return fmt.Errorf("got %w", err)
 		}
@@ -301,10 +301,10 @@ func (f *fleet) playSigning() {
 
 func (f *fleet) playUses() {
 	ctx := f.t.Context()
-	f.do("create an account", f.CreateAccount(ctx, store.Account{ID: "used", State: tenant.Active}, nil))
+	f.do("create an account", f.CreateAccount(ctx, store.BySystem(), store.Account{ID: "used", State: tenant.Active}, nil))
 	k := named("used")
 	k.Account = "used"
-	f.do("create a key", f.CreateKey(ctx, store.Key{Key: k}))
+	f.do("create a key", f.CreateKey(ctx, store.BySystem(), store.Key{Key: k}))
 	begun := time.Now().Truncate(time.Minute)
 	for _, r := range f.replicas {
 		r.Used(k.ID)
@@ -352,7 +352,7 @@ func TestLastUseOfRevokedKey(t *testing.T) {
 				eventually(t, "the first use", func() bool { return r.Stats().Keys == 1 })
 			}
 			revoked := time.Now()
-			f.do("revoke a key", f.RevokeKey(t.Context(), "acme", "acme/a"))
+			f.do("revoke a key", f.RevokeKey(t.Context(), store.BySystem(), "acme", "acme/a"))
 			for range cap(ended) {
 				if after := (<-ended).Sub(revoked); after > most {
 					t.Errorf("good for the last time %v after it was revoked", after)
@@ -397,6 +397,6 @@ func TestPostgresGone(t *testing.T) {
 		}
 		t.Logf("%s: back after %v", name, time.Since(begun))
 		k := named("after-" + name)
-		f.within(2*time.Second, "create a key", func() error { return f.CreateKey(ctx, store.Key{Key: k}) }, keyChanged(k.ID), f.key("after-"+name, func(*tenant.Key) bool { return true }))
+		f.within(2*time.Second, "create a key", func() error { return f.CreateKey(ctx, store.BySystem(), store.Key{Key: k}) }, keyChanged(k.ID), f.key("after-"+name, func(*tenant.Key) bool { return true }))
 	}
 }
