@@ -118,19 +118,22 @@ func resumable(stream string, handed int) (part string, ok bool) {
 }
 
 // What must end goes before what only should: a key that is revoked while its tail waits
-// for a place to resume from ends it behind the event under way.
+// for a place to resume from ends it there, and says so.
 func TestRevocationGoesBeforeADrain(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		rg, nodes, l := bubbleTails(t, rigOptions{})
-		data, _, _ := strings.Cut(appended, "event: control")
+		data, control, _ := strings.Cut(appended, "event: control")
 		end := follow(t.Context(), l.clients(t)["h1"], liveURL, rg.Keys["full"])
-		_, _ = io.WriteString(<-nodes.opened, data)
+		node := <-nodes.opened
+		_, _ = io.WriteString(node, data)
 		bubble.Wait()
 		rg.Gateway.EndTails(t.Context(), 0)
 		if err := rg.Directory.RevokeKey("acme/full"); err != nil {
 			t.Fatal(err)
 		}
-		if got := <-end; got.err != nil || got.text != data+credentialExpired {
+		bubble.Wait()
+		_, _ = io.WriteString(node, "event: control"+control)
+		if got := <-end; got.err != nil || got.text != appended+credentialExpired {
 			t.Errorf("%q %v", got.text, got.err)
 		}
 		checkEnds(t, rg, "credential", 1)
