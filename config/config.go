@@ -70,9 +70,19 @@ type Config struct {
 	// remove the one that it does not write.
 	TrustedProxies []netip.Prefix `yaml:"trusted_proxies" eg:"[10.0.0.0/8]"`
 
-	// How long a shutdown waits for requests in flight before it cuts them. Keep
-	// it below the time after which the supervisor kills the process.
+	// How long a stop goes on serving, new connections too, once `/readyz` is 503 and
+	// each answer closes its connection: the time that a load balancer needs to look
+	// elsewhere. An upgrade does not need it.
+	DrainDelay time.Duration `yaml:"drain_delay" default:"5s" eg:"5s" min:"0s" max:"1h"`
+
+	// How long a stop waits, behind `drain_delay`, for requests in flight before it
+	// cuts them; live reads are ended over this time, little by little. Keep both
+	// together below the time after which the supervisor kills the process.
 	DrainTimeout time.Duration `yaml:"drain_timeout" default:"30s" eg:"30s" min:"0s" max:"24h"`
+
+	// Whether this file, and the files that it refers to, are looked after and taken up
+	// when they change, as a reload does it.
+	Watch bool `yaml:"watch" default:"true" eg:"false"`
 
 	// The log, JSON lines on standard error.
 	Log Log `yaml:"log"`
@@ -219,6 +229,11 @@ type Tails struct {
 	// clients pass over: it keeps middleboxes from cutting the read, and finds clients
 	// that are gone. Below the shortest idle limit on the way. 0 sends none.
 	Heartbeat time.Duration `yaml:"heartbeat" default:"15s" eg:"15s" min:"0s" max:"1h"`
+
+	// How old a live read may get: it is ended between two events, with a hint when to
+	// come again, and its reader resumes where it was. The last tenth of the time is
+	// chance's, so that reads which began together do not end together. 0: any age.
+	MaxAge time.Duration `yaml:"max_age" default:"0s" eg:"1h" min:"0s" max:"8760h"`
 }
 
 // Usage is the section for metering. Use is metered where there is a store, or an export.
@@ -268,94 +283,6 @@ type Server struct {
 	// counted by itself, not by its address. Good credentials from the address are
 	// never held up. 0 counts none.
 	FailedCredentialsPerMinute int `yaml:"failed_credentials_per_minute" default:"60" eg:"60" min:"0" max:"1000000"`
-}
-
-// Limits are what accounts may use (design §6).
-type Limits struct {
-	// The limits of an account that sets none of its own.
-	Default DefaultLimits `yaml:"default"`
-
-	// What an account always gets on each replica, up to its own limit, however its
-	// traffic is split over them, and whether Redis answers or not.
-	Floor Floor `yaml:"floor"`
-
-	// Memory for request bodies held at one time, over all accounts, so that a
-	// write can be sent again after a leader's redirect. A write that does not
-	// fit is refused with 503. An eighth of it, at most 32 MiB, is kept for bodies
-	// of up to 1 MiB. At least twice the largest `request_bytes` in force.
-	BodyBudget Bytes `yaml:"body_budget" default:"256MiB" eg:"256MiB" min:"0" max:"1024GiB"`
-}
-
-// DefaultLimits are one account's limits, complete. Zero closes what it limits.
-type DefaultLimits struct {
-	// Requests a second that an account may make, sustained. 0 refuses all.
-	RequestsPerSecond int `yaml:"requests_per_second" default:"50" eg:"50" min:"0" max:"1000000000"`
-
-	// Requests that may come at once after a pause. At least 1 where
-	// `requests_per_second` is above 0; 0 refuses all.
-	Burst int `yaml:"burst" default:"100" eg:"100" min:"0" max:"1000000000"`
-
-	// Live reads (`live=sse`, `live=long-poll`) open at one time. 0 refuses all.
-	OpenTails int `yaml:"open_tails" default:"16" eg:"16" min:"0" max:"1000000000"`
-
-	// Bodies over 1 MiB that are read at one time. 0 refuses all of them.
-	Uploads int `yaml:"uploads" default:"8" eg:"8" min:"0" max:"1000000"`
-
-	// Bytes of such bodies at one time; the only one under way may have more. 0
-	// refuses all of them.
-	UploadBytes Bytes `yaml:"upload_bytes" default:"64MiB" eg:"64MiB" min:"0" max:"1024GiB"`
-
-	// Bytes of one request's body. At most 32 MiB, which is the node's own
-	// limit and fixed there. 0 refuses every body.
-	RequestBytes Bytes `yaml:"request_bytes" default:"8MiB" eg:"8MiB" min:"0" max:"32MiB"`
-}
-
-// Floor is what a replica grants by itself (design §6).
-type Floor struct {
-	// Requests a second.
-	RequestsPerSecond int `yaml:"requests_per_second" default:"50" eg:"50" min:"0" max:"1000000000"`
-
-	// Live reads open at one time.
-	OpenTails int `yaml:"open_tails" default:"16" eg:"16" min:"0" max:"1000000000"`
-}
-
-// AccountLimits are one account's own limits; nil takes the default's.
-type AccountLimits struct {
-	// Requests a second, sustained. Absent: `limits.default`; 0 refuses all.
-	RequestsPerSecond *int `yaml:"requests_per_second" eg:"200" min:"0" max:"1000000000"`
-
-	// Requests at once after a pause. Absent: `limits.default`.
-	Burst *int `yaml:"burst" eg:"400" min:"0" max:"1000000000"`
-
-	// Live reads open at one time. Absent: `limits.default`; 0 refuses all.
-	OpenTails *int `yaml:"open_tails" eg:"64" min:"0" max:"1000000000"`
-
-	// Bodies over 1 MiB read at one time. Absent: `limits.default`; 0 refuses them.
-	Uploads *int `yaml:"uploads" eg:"16" min:"0" max:"1000000"`
-
-	// Bytes of such bodies at one time. Absent: `limits.default`; 0 refuses them.
-	UploadBytes *Bytes `yaml:"upload_bytes" eg:"128MiB" min:"0" max:"1024GiB"`
-
-	// Bytes of one request's body, at most 32 MiB. Absent: `limits.default`; 0
-	// refuses every body.
-	RequestBytes *Bytes `yaml:"request_bytes" eg:"1MiB" min:"0" max:"32MiB"`
-}
-
-// Over lays the account's own limits over the defaults.
-func (l AccountLimits) Over(d DefaultLimits) DefaultLimits {
-	over(&d.RequestsPerSecond, l.RequestsPerSecond)
-	over(&d.Burst, l.Burst)
-	over(&d.OpenTails, l.OpenTails)
-	over(&d.Uploads, l.Uploads)
-	over(&d.UploadBytes, l.UploadBytes)
-	over(&d.RequestBytes, l.RequestBytes)
-	return d
-}
-
-func over[T any](dst, own *T) {
-	if own != nil {
-		*dst = *own
-	}
 }
 
 // Streams are the rules for all streams.

@@ -66,7 +66,9 @@ func defaults() *Config {
 			Floor:   Floor{RequestsPerSecond: 50, OpenTails: 16}, BodyBudget: 256 * MiB,
 		},
 		Streams:      Streams{Lifecycle: "managed"},
+		DrainDelay:   5 * time.Second,
 		DrainTimeout: 30 * time.Second,
+		Watch:        true,
 		Log:          Log{Level: "info"},
 	}
 }
@@ -108,7 +110,7 @@ func TestGoodFiles(t *testing.T) {
 		},
 	}
 	full.CORS.Origins = []string{"https://app.example.com", "http://localhost:3000", "https://[fd00::1]:8443", "capacitor://localhost"}
-	full.Tails.Heartbeat = 20 * time.Second
+	full.Tails = Tails{Heartbeat: 20 * time.Second, MaxAge: 2 * time.Hour}
 	full.Usage = Usage{
 		Export: "/var/lib/sluice/usage.jsonl", Flush: 10 * time.Second, ChunkBytes: 4 * KiB, StreamReads: 100,
 		KeepBatches: 48 * time.Hour, KeepHours: 72 * time.Hour,
@@ -123,7 +125,7 @@ func TestGoodFiles(t *testing.T) {
 	full.TrustedProxies = []netip.Prefix{
 		netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.168.0.9/32"), netip.MustParsePrefix("::1/128"), netip.MustParsePrefix("2001:db8::/32"),
 	}
-	full.DrainTimeout = 90 * time.Second
+	full.DrainDelay, full.DrainTimeout, full.Watch = 7*time.Second, 90*time.Second, false
 	full.Log.Level = "debug"
 	full.Accounts = []Account{
 		{

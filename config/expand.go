@@ -102,6 +102,9 @@ func (d *decoder) secretFile(raw, path string) (string, error) {
 		path = filepath.Join(d.dir, path)
 	}
 	data, err := d.opts.ReadFile(path)
+	if d.opts.Seen != nil {
+		d.opts.Seen(path, data, err)
+	}
 	var pathErr *fs.PathError
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -32,6 +32,9 @@ type Options struct {
 	Env func(name string) (string, bool)
 	// ReadFile reads a file that a secret refers to; nil reads from disk, up to MaxSecret.
 	ReadFile func(path string) ([]byte, error)
+	// Seen is told of each file that was read, this one and those that secrets refer to;
+	// nil = nobody is.
+	Seen func(path string, data []byte, err error)
 	// Grammar checks the domain's words.
 	Grammar Grammar
 }
@@ -56,6 +59,9 @@ type Grammar struct {
 // cannot be read is the operating system's error, wrapped.
 func Load(path string, o Options) (*Config, error) {
 	data, err := readBounded(path, MaxFile)
+	if o.Seen != nil {
+		o.Seen(path, data, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read the configuration: %w", err)
 	}

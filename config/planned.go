@@ -17,7 +17,6 @@ func Planned() []PlannedKey {
 	return []PlannedKey{
 		{"cache", "remove it. Every read goes to a node"},
 		{"tails.share", "remove it. Each live read has its own read at a node"},
-		{"tails.max_age", "remove it. A live read goes on until its client or its node ends it"},
 		{"management", "remove it. The Management API is at the origin, under /v1"},
 		{"trace", "remove it. No traces are sent"},
 		{"server.header_bytes", fixed},

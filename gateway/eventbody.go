@@ -35,6 +35,7 @@ type eventBody struct {
 	mu      sync.Mutex
 	at      eventBoundary // after what was handed on
 	last    []byte        // that it is to end with; nil while it goes on
+	yields  bool          // and what has to end goes before that
 	over    bool          // the node's part is over: what is left of last, then the end
 	stopped bool          // the client's side is not ours any more
 	timer   *time.Timer
@@ -43,15 +44,24 @@ type eventBody struct {
 // end lets the event under way come to its end, with the control event that data is
 // owed, and then ends the body, cleanly, with last. What is not whole in time is cut,
 // with no clean end.
-func (b *eventBody) end(last []byte) {
+func (b *eventBody) end(last []byte) { b.endWith(last, false) }
+
+// endToResume is end for a tail whose reader may go on elsewhere. What has to end goes
+// before it, until the last byte is on its way.
+func (b *eventBody) endToResume(last []byte) { b.endWith(last, true) }
+
+func (b *eventBody) endWith(last []byte, yields bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.last != nil || b.stopped {
+	if b.stopped || b.over || b.last != nil && (yields || !b.yields) {
 		return
 	}
-	b.last = last
-	b.timer = time.AfterFunc(eventTime, func() { b.cancel(errEventLate) })
-	b.until(time.Now().Add(eventTime))
+	again := b.last != nil
+	b.last, b.yields = last, yields
+	if !again {
+		b.timer = time.AfterFunc(eventTime, func() { b.cancel(errEventLate) })
+		b.until(time.Now().Add(eventTime))
+	}
 	if b.at.boundary() {
 		b.cancel(errEnded)
 	}

@@ -73,6 +73,10 @@ type Options struct {
 	// Heartbeat is how long a stream of events may be silent before a comment is
 	// sent; 0 sends none.
 	Heartbeat time.Duration
+	// TailMaxAge is how old a live read may get before it is ended, at a place to
+	// resume from; the last tenth is chance's, so that those which began together do
+	// not end together. 0: any age.
+	TailMaxAge time.Duration
 	// Pace bounds how slowly bodies may come, and tails be read; zero fields have
 	// defaults.
 	Pace Pace
@@ -83,6 +87,7 @@ type Options struct {
 type Gateway struct {
 	current atomic.Pointer[chain]
 	open    openTails
+	leaving atomic.Bool
 
 	mu      sync.Mutex // guards changes of what is watched
 	watched tenant.Directory
@@ -112,7 +117,7 @@ func (g *Gateway) Swap(o Options) {
 	o.Pace = o.Pace.withDefaults()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.open.setClock(o.Now)
+	g.open.set(o.Now, fractions(o.Random), o.TailMaxAge)
 	g.current.Store(newChain(o, &g.open))
 	if o.Directory != g.watched {
 		g.unwatch()
@@ -136,5 +141,9 @@ func (g *Gateway) Close() {
 
 // ServeHTTP implements http.Handler.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if g.leaving.Load() {
+		// Over HTTP/2 net/http makes a GOAWAY of it (G05).
+		w.Header().Set("Connection", "close")
+	}
 	g.current.Load().ServeHTTP(w, r)
 }

@@ -122,13 +122,13 @@ func (c *chain) unanswered(client context.Context, s *Scope, err error) error {
 	return err
 }
 
-// send sends a request to the nodes, a DELETE for the incarnation that is known: one that
+// sendChange sends a PUT or DELETE to the nodes, a DELETE for the incarnation that is known: one that
 // takes effect late deletes nothing that was made since. A client that names one itself
 // knows better.
-func (p *passage) send(out *http.Request, m upstream.Meta) (*http.Response, error) {
+func (p *passage) sendChange(out *http.Request, m upstream.Meta) (*http.Response, error) {
 	s := p.scope
 	known := ""
-	if s.attempt != nil && len(out.Header[incarnationHeader]) == 0 {
+	if len(out.Header[incarnationHeader]) == 0 {
 		known = s.attempt.Incarnation()
 	}
 	for moved := 0; ; moved++ {

@@ -31,17 +31,25 @@ type openTails struct {
 	due     map[*openTail]struct{} // to be looked at; of open ones only, which bounds it
 	looking bool
 	idle    chan struct{} // closed when nothing is being looked at
+
+	random func() float64 // in [0, 1)
+	maxAge time.Duration  // 0 = any
+	closed bool           // each is ended as it comes
 }
 
 // openTail is one live read.
 type openTail struct {
 	route  Route
+	client context.Context         // of the client's request; it outlives the exchange with the node
 	cancel context.CancelCauseFunc // of the exchange with the node
 
 	principal *auth.Principal // as it was let in
 
 	expires time.Time   // as its credential stood last, zero = never; guarded by openTails.mu
 	again   *time.Timer // looks at it, at its expiry or before; guarded by openTails.mu
+	opened  time.Time   // guarded by openTails.mu
+	aged    *time.Timer // ends it for its age; nil = nothing does; guarded by openTails.mu
+	told    bool        // to end, at the end of the gateway; guarded by openTails.mu
 
 	mu     sync.Mutex
 	reason error // that it was ended for
@@ -51,19 +59,25 @@ type openTail struct {
 
 // end ends the tail for a reason: before the head as a refusal, a stream of events
 // with a last event, at the next boundary. A long-poll whose head has come is let
-// go on: its body is there.
+// go on: its body is there. A tail whose reader may come again is ended as kindly as
+// comesAgain says, and may be ended once more for a reason of the other kind.
 func (t *openTail) end(reason error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.reason != nil || t.begun && t.events == nil {
+	if t.reason != nil && (!comesAgain(t.reason) || comesAgain(reason)) || t.begun && t.events == nil {
 		return
 	}
 	t.reason = reason
-	if t.events != nil {
+	switch {
+	case comesAgain(reason) && t.events != nil:
+		t.events.endToResume(hintOf(reason))
+	case comesAgain(reason) && t.route.Tail == SSE:
+		// Its head comes at once, and its end with it.
+	case t.events != nil:
 		t.events.end([]byte(credentialExpired))
-		return
+	default:
+		t.cancel(reason)
 	}
-	t.cancel(reason)
 }
 
 // leave makes end do nothing from now on.
@@ -86,22 +100,32 @@ func (t *openTail) ended() error {
 	return t.reason
 }
 
+// answered reports whether what a node has said to a long-poll is the answer, which
+// nothing ends from then on but its own end. Else it was ended for a reader that comes
+// again, and what was said is cut or none.
+func (t *openTail) answered(err error) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.reason == nil {
+		t.begun = err == nil
+		return true
+	}
+	return !comesAgain(t.reason)
+}
+
 // begin makes the answer's body end with the tail. Its error is the reason where
 // the tail has ended while the head came.
 func (t *openTail) begin(events *eventBody) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.reason != nil {
+	if t.reason != nil && !comesAgain(t.reason) {
 		return t.reason
 	}
 	t.events, t.begun = events, true
+	if t.reason != nil && events != nil {
+		events.endToResume(hintOf(t.reason))
+	}
 	return nil
-}
-
-func (o *openTails) setClock(now func() time.Time) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.now = now
 }
 
 // add opens a tail; remove has to be called when it is over.
@@ -112,7 +136,12 @@ func (o *openTails) add(t *openTail) {
 		o.all, o.due = make(map[*openTail]struct{}), make(map[*openTail]struct{})
 	}
 	o.all[t] = struct{}{}
+	t.opened = o.now()
 	o.arm(t, t.principal)
+	o.armAge(t)
+	if o.closed {
+		t.end(o.renew(errLeaving))
+	}
 }
 
 func (o *openTails) remove(t *openTail) {
@@ -122,6 +151,9 @@ func (o *openTails) remove(t *openTail) {
 	delete(o.due, t)
 	if t.again != nil {
 		t.again.Stop()
+	}
+	if t.aged != nil {
+		t.aged.Stop()
 	}
 }
 
@@ -280,7 +312,7 @@ func (c *chain) live(next handler) handler {
 		}
 		ctx, cancel := context.WithCancelCause(r.Context())
 		defer cancel(nil)
-		t := &openTail{route: s.Route, cancel: cancel, principal: s.Principal}
+		t := &openTail{route: s.Route, client: r.Context(), cancel: cancel, principal: s.Principal}
 		c.open.add(t)
 		defer t.leave()
 		defer c.open.remove(t)
@@ -292,10 +324,10 @@ func (c *chain) live(next handler) handler {
 		s.tail, s.answer.stall = t, c.Pace.TailWrite
 		err := next(s, w, r.WithContext(ctx))
 		if reason := t.ended(); reason != nil {
-			if err != nil {
+			if err != nil && !comesAgain(reason) {
 				return reason
 			}
-			s.end = endCredential
+			s.end = endingOf(reason)
 		}
 		return err
 	}

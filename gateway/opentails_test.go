@@ -20,6 +20,9 @@ import (
 	"sluice/ratelimit"
 )
 
+// noChance is what chance says always.
+func noChance() float64 { return 0.5 }
+
 // bareTail is a tail without a request.
 func bareTail(account tenant.AccountID, p *auth.Principal) *openTail {
 	return &openTail{route: Route{Account: account, Stream: "s"}, principal: p, cancel: func(error) {}}
@@ -97,7 +100,7 @@ func TestTailEndsOnce(t *testing.T) {
 // change, and holds up nobody who tells of one. 10,000 tails, 1,000 changes.
 func TestRecheckStorm(t *testing.T) {
 	var looks atomic.Int64
-	open := openTails{now: time.Now, check: func(_ context.Context, t *openTail) (*auth.Principal, error) {
+	open := openTails{now: time.Now, random: noChance, check: func(_ context.Context, t *openTail) (*auth.Principal, error) {
 		looks.Add(1)
 		return t.principal, nil
 	}}
@@ -140,7 +143,7 @@ func TestRecheckStorm(t *testing.T) {
 func TestOpenTailsConcurrently(t *testing.T) {
 	refused := refusal.New(refusal.AccountRevoked, nil)
 	var n atomic.Int64
-	open := openTails{now: time.Now, check: func(context.Context, *openTail) (*auth.Principal, error) {
+	open := openTails{now: time.Now, random: noChance, check: func(context.Context, *openTail) (*auth.Principal, error) {
 		switch n.Add(1) % 4 {
 		case 0:
 			return nil, refused
@@ -166,7 +169,7 @@ func TestOpenTailsConcurrently(t *testing.T) {
 		wait.Go(func() {
 			for range 500 {
 				open.changed(tenant.Change{Kind: tenant.AccountChanged, Account: "acme"})
-				open.setClock(time.Now)
+				open.set(time.Now, noChance, time.Hour)
 				open.close()
 			}
 		})

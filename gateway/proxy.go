@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strconv"
 	"sync"
+	"time"
 
 	"sluice/gateway/upstream"
 )
@@ -64,21 +65,19 @@ func (p *passage) rewrite(r *httputil.ProxyRequest) {
 // ReverseProxy would pass a node's 1xx on (H10). The request is ReverseProxy's
 // own copy, and becomes the pool's.
 func (p *passage) RoundTrip(out *http.Request) (*http.Response, error) {
-	s := p.scope
-	res, err := p.send(out, upstream.Meta{
-		Path:      streamKey(s.Route),
-		Body:      s.body,
-		Read:      !s.Route.Operation.Writes(),
-		Keyed:     isKeyed(s.Route.Operation, out.Header),
-		Spread:    s.Route.Operation == ReadChunk,
-		CatchUp:   s.Route.Operation == Read && s.Route.Tail == NoTail && !s.Route.Leader,
-		Live:      s.Route.Tail == SSE,
-		LongPoll:  s.Route.Tail == LongPoll,
-		Wait:      s.Route.Wait,
-		Parts:     partsOf(s.Route.Operation, out.Header),
-		Idle:      p.idle(),
-		IdleAfter: p.chain.Heartbeat,
-	})
+	var short *http.Request
+	if p.scope.Route.Tail == LongPoll {
+		short = out.Clone(p.scope.tail.client)
+	}
+	res, err := p.send(p.client, out, p.scope.Route.Wait)
+	if t := p.scope.tail; short != nil && !t.answered(err) && t.client.Err() == nil {
+		if err == nil {
+			_ = res.Body.Close()
+		}
+		askShort(short)
+		p.client = t.client
+		res, err = p.send(t.client, short, shortWait)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -87,6 +86,29 @@ func (p *passage) RoundTrip(out *http.Request) (*http.Response, error) {
 	own := *res
 	own.Trailer = nil
 	return &own, nil
+}
+
+// send asks a node; wait is how long that may wait for something to come.
+func (p *passage) send(ctx context.Context, out *http.Request, wait time.Duration) (*http.Response, error) {
+	s := p.scope
+	m := upstream.Meta{
+		Path:      streamKey(s.Route),
+		Body:      s.body,
+		Read:      !s.Route.Operation.Writes(),
+		Keyed:     isKeyed(s.Route.Operation, out.Header),
+		Spread:    s.Route.Operation == ReadChunk,
+		CatchUp:   s.Route.Operation == Read && s.Route.Tail == NoTail && !s.Route.Leader,
+		Live:      s.Route.Tail == SSE,
+		LongPoll:  s.Route.Tail == LongPoll,
+		Wait:      wait,
+		Parts:     partsOf(s.Route.Operation, out.Header),
+		Idle:      p.idle(),
+		IdleAfter: p.chain.Heartbeat,
+	}
+	if s.attempt != nil {
+		return p.sendChange(out, m)
+	}
+	return p.chain.Upstream.Send(ctx, out, m)
 }
 
 // answer makes the head of a node's answer the client's. It hands the header over

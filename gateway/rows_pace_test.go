@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,6 +25,8 @@ type pipeListener struct {
 	conns  chan net.Conn
 	closed chan struct{}
 	once   sync.Once
+
+	dialled atomic.Int64 // by clients
 }
 
 func (l *pipeListener) Accept() (net.Conn, error) {

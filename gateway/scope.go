@@ -59,6 +59,8 @@ const (
 	endShutdown     ending = "shutdown"
 	endCredential   ending = "credential" // a tail whose credential has ended
 	endStalled      ending = "stalled"    // a client that stopped reading its tail
+	endDrain        ending = "drain"      // a tail that was ended since the gateway stops
+	endMaxAge       ending = "max_age"    // a tail that was older than tails.max_age
 )
 
 // ErrShutdown is the cause with which a server's base context ends when what is
@@ -112,7 +114,7 @@ func (c *chain) guard(s *Scope, r *http.Request) {
 		s.end = endShutdown
 	case isAbort(p) && s.tail.ended() != nil:
 		// It could not be ended between events; a client that does not read has not left.
-		s.end = endCredential
+		s.end = endingOf(s.tail.ended())
 	case isAbort(p) && s.answer.stalled:
 		s.end = endStalled
 	case isAbort(p) && (s.answer.gone || r.Context().Err() != nil):

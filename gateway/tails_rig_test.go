@@ -92,6 +92,7 @@ func (l *pipeListener) clients(t testing.TB) map[string]*http.Client {
 	t.Helper()
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		server, client := net.Pipe()
+		l.dialled.Add(1)
 		select {
 		case l.conns <- addressed{server}:
 			return client, nil

@@ -58,7 +58,7 @@ func startSluice(t *testing.T, nodes []*realursula.Server, streams []string) *si
 	for i := range 2 {
 		ports := freePorts(t, 2)
 		var file strings.Builder
-		fmt.Fprintf(&file, "listen: %s\norigin: https://streams.example.com\nadmin: {listen: %q}\nlog: {level: warn}\ndrain_timeout: 1s\n", ports[0], ports[1])
+		fmt.Fprintf(&file, "listen: %s\norigin: https://streams.example.com\nadmin: {listen: %q}\nlog: {level: warn}\ndrain_delay: 0s\ndrain_timeout: 1s\n", ports[0], ports[1])
 		fmt.Fprintf(&file, "ursula:\n  group_count: %d\n  nodes:\n", groups)
 		for _, n := range nodes {
 			fmt.Fprintf(&file, "    - %s\n", n.URL)

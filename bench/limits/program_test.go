@@ -25,6 +25,7 @@ origin: https://streams.example.com
 admin: {listen: "127.0.0.1:0"}
 ursula: {nodes: [%q]}
 redis: {url: "redis://%s"}
+drain_delay: 0s
 drain_timeout: 1s
 accounts:
   - id: acme

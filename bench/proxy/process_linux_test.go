@@ -69,6 +69,7 @@ const gatewayFile = `listen: 127.0.0.1:0
 origin: https://streams.example.com
 admin: {listen: "127.0.0.1:0"}
 ursula: {nodes: ["http://%s"]}
+drain_delay: 0s
 drain_timeout: 1s
 accounts:
   - id: acme

@@ -28,6 +28,7 @@ store: {url: %q, known_keys: %d}
 auth: {sealing_key: "c2x1aWNlIHNsdWljZSBzbHVpY2Ugc2x1aWNlIGtleS4="}
 limits: {default: {requests_per_second: 1000000, burst: 1000000}}
 server: {failed_credentials_per_minute: 0}
+drain_delay: 0s
 drain_timeout: 1s
 `
 

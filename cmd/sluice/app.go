@@ -7,16 +7,13 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
-	"golang.org/x/sync/errgroup"
 
 	"sluice/auth"
 	"sluice/config"
@@ -45,6 +42,8 @@ type appOptions struct {
 	// configuration says.
 	Public []net.Listener
 	Admin  net.Listener
+	// Handed is what the process was started with; nil = nothing.
+	Handed *inheritance
 }
 
 // App is the whole program: every part, built once, and the configuration in
@@ -62,7 +61,12 @@ type App struct {
 	keeper        *manage.Keeper
 	public        []net.Listener
 	admin         net.Listener
-	secure        *secure // nil where TLS is off
+	handed        *inheritance
+	activated     struct{ public, admin bool } // by systemd, whatever the file says
+	successor     chan struct{}                // closed when another process serves
+	supervisor    supervisor
+	plain         net.Listener // tls.http_listen; nil = none
+	secure        *secure      // nil where TLS is off
 	draining      chan struct{}
 	cluster       atomic.Pointer[string] // the id of the cluster that was identified last
 	directory     tenant.Directory
@@ -77,6 +81,7 @@ type App struct {
 
 	metering    *metering // nil where nothing is metered
 	connections *gateway.Connections
+	lingering   *gateway.Lingering
 	random      io.Reader // of request ids
 	now         func() time.Time
 
@@ -92,8 +97,9 @@ func newApp(o appOptions) (*App, error) {
 	a := &App{
 		log: o.Log, level: o.Level, load: o.Load, started: o.Config,
 		registry: prometheus.NewRegistry(), draining: make(chan struct{}),
-		public: o.Public, admin: o.Admin,
+		public: o.Public, admin: o.Admin, handed: o.Handed, successor: make(chan struct{}), supervisor: supervisor{o.Log},
 		now: o.Now, random: newBuffered(rand.Reader), reloading: make(chan struct{}, 1), connections: gateway.NewConnections(),
+		lingering: gateway.NewLingering(),
 	}
 	if a.now == nil {
 		a.now = time.Now
@@ -234,6 +240,7 @@ func (a *App) chainOptions(c *config.Config) gateway.Options {
 		FailedPerMinute:    c.Server.FailedCredentialsPerMinute,
 		Origins:            c.CORS.Origins,
 		Heartbeat:          c.Tails.Heartbeat,
+		TailMaxAge:         c.Tails.MaxAge,
 		Limiter:            a.limits,
 		Tails:              a.limits,
 		Uploads:            a.limits,
@@ -266,6 +273,8 @@ func (a *App) Reload(ctx context.Context) ([]string, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+	a.supervisor.reloading()
+	defer a.supervisor.ready()
 	restart, err := a.reload() //nolint:contextcheck // what is applied lives on after the request that asked for it
 	a.metrics.Reloaded(err == nil, time.Now())
 	if err != nil {
@@ -326,15 +335,36 @@ func (a *App) missing() map[string]string {
 	return missing
 }
 
-func (a *App) listen(c *config.Config) error {
+func (a *App) listen(c *config.Config) (err error) {
+	defer a.handed.close()
 	lc := listenConfig()
 	if a.public == nil {
+		a.public = a.handed.take(namePublic + fromSystemd)
+		a.activated.public = len(a.public) > 0
+	}
+	if a.public == nil {
 		for _, address := range c.Listen {
+			if handed := a.handed.take(namePublic + address); handed != nil {
+				a.public = append(a.public, handed...)
+				continue
+			}
 			l, err := lc.Listen(context.Background(), "tcp", address)
 			if err != nil {
 				return fmt.Errorf("public listener: %w; is another one running? Change listen, or stop it", err)
 			}
 			a.public = append(a.public, l)
+		}
+	}
+	for _, address := range []string{fromSystemd, c.Admin.Listen} {
+		if handed := a.handed.take(nameAdmin + address); handed != nil && a.admin == nil {
+			a.admin, a.activated.admin = handed[0], address == fromSystemd
+		}
+	}
+	if c.TLS.On() && c.TLS.HTTPListen != "" {
+		if handed := a.handed.take(namePlain + c.TLS.HTTPListen); handed != nil {
+			a.plain = handed[0]
+		} else if a.plain, err = lc.Listen(context.Background(), "tcp", c.TLS.HTTPListen); err != nil {
+			return fmt.Errorf("plain HTTP listener: %w; change tls.http_listen, or remove it", err)
 		}
 	}
 	if a.admin == nil {
@@ -347,79 +377,9 @@ func (a *App) listen(c *config.Config) error {
 	return nil
 }
 
-// Serve answers on all listeners until ctx ends; then it is not ready any more,
-// takes no new connection, and waits for requests under way for drain_timeout,
-// or until cut ends, before it closes them. It returns nil after a stop.
-func (a *App) Serve(ctx, cut context.Context) error {
-	errorLog, err := zap.NewStdLogAt(a.log.Named("server"), zap.DebugLevel)
-	if err != nil {
-		return err
-	}
-	base, cutRest := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer cutRest(nil)
-	public := gateway.NewServer(a.gateway.Load(), errorLog)
-	public.BaseContext = func(net.Listener) context.Context { return base }
-	admin := gateway.NewServer(gateway.NewOperator(gateway.OperatorOptions{
-		Token:   a.config.Admin.Token,
-		Missing: a.missing,
-		Reload:  a.Reload,
-		Metrics: promhttp.HandlerFor(a.registry, promhttp.HandlerOpts{}),
-
-		Management: a.operatorAPI(),
-	}), errorLog)
-	var group errgroup.Group
-	failed, fail := context.WithCancel(ctx)
-	defer fail()
-	serve := func(s *http.Server, l net.Listener) {
-		group.Go(func() error {
-			if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-				fail()
-				return err
-			}
-			return nil
-		})
-	}
-	group.Go(func() error { return a.rotateKeys(failed) })
-	serve(admin, a.admin)
-	for _, l := range a.public {
-		serve(public, a.secured(a.connections.Listener(l)))
-	}
-	plain, err := a.serveTLS(failed, serve, group.Go, a.log.Named("server"))
-	if err != nil {
-		fail()
-	}
-	<-failed.Done()
-	close(a.draining)
-	a.drain(cut, public)
-	cutRest(gateway.ErrShutdown)
-	_ = public.Close()
-	_ = admin.Close()
-	_ = plain.Close()
-	err = errors.Join(err, group.Wait())
-	a.log.Info("stopped", zap.Error(err))
-	return err
-}
-
-// drain waits for the requests under way, as long as it may.
-func (a *App) drain(cut context.Context, public *http.Server) {
-	a.mu.Lock()
-	timeout := a.config.DrainTimeout
-	a.mu.Unlock()
-	a.log.Info("draining", zap.Duration("drain_timeout", timeout))
-	ctx, cancel := context.WithTimeout(cut, timeout)
-	defer cancel()
-	switch err := public.Shutdown(ctx); {
-	case err == nil:
-	case cut.Err() != nil:
-		a.log.Warn("told again to stop: cutting the requests that are left")
-	default:
-		a.log.Warn("the drain time is over: cutting the requests that are left")
-	}
-}
-
 // Close ends every part that App owns. It is called once, after Serve.
 func (a *App) Close() {
-	for _, l := range append([]net.Listener{a.admin}, a.public...) {
+	for _, l := range append([]net.Listener{a.admin, a.plain}, a.public...) {
 		if l != nil {
 			_ = l.Close()
 		}

@@ -60,7 +60,11 @@ func checkDigest(text string) error {
 
 // loadConfig reads the operator's file as both serve and check do.
 func loadConfig(path string, env environment) (*config.Config, error) {
-	return config.Load(path, config.Options{Env: env.lookup, Grammar: grammar()})
+	return config.Load(path, configOptions(env))
+}
+
+func configOptions(env environment) config.Options {
+	return config.Options{Env: env.lookup, Grammar: grammar()}
 }
 
 // declared turns the file's accounts into the directory's content.

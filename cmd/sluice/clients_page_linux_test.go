@@ -34,18 +34,18 @@ func readClientsPage(t *testing.T) clientsPage {
 	return p
 }
 
-// program is a block that its reader saves under a name, which stands before it.
-type program struct{ name, text string }
+// savedProgram is a block that its reader saves under a name, which stands before it.
+type savedProgram struct{ name, text string }
 
 // programBlock finds programs: the name at the end of a line, and the block below.
 var programBlock = regexp.MustCompile("(?m)`([a-z]+\\.[a-z]+)`:\n\n```[a-z]+\n((?s:.*?)\n)```\n")
 
 // programs are those of a part of the page.
-func programs(text string) []program {
+func programs(text string) []savedProgram {
 	found := programBlock.FindAllStringSubmatch(text, -1)
-	all := make([]program, 0, len(found))
+	all := make([]savedProgram, 0, len(found))
 	for _, f := range found {
-		all = append(all, program{f[1], f[2]})
+		all = append(all, savedProgram{f[1], f[2]})
 	}
 	return all
 }

@@ -42,6 +42,7 @@ streams: {lifecycle: protocol}
 auth: {sealing_key: %q}
 server: {failed_credentials_per_minute: 0}
 limits: {default: {requests_per_second: 100000, burst: 100000}}
+drain_delay: 0s
 drain_timeout: 500ms
 `, address, admin, node, storeURL, base64.StdEncoding.EncodeToString([]byte(sealing)))
 }

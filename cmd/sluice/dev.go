@@ -174,7 +174,7 @@ func runDev(ctx context.Context, v devValues, public net.Listener, env environme
 	if _, err := fmt.Fprint(env.out, text); err != nil {
 		return err
 	}
-	return app.serveUntilSignalled(ctx)
+	return app.serveUntilSignalled(ctx, nil, nil)
 }
 
 // knows looks a key up until that is answered: the first look-up is the slowest, and on a

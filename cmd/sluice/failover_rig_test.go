@@ -69,7 +69,7 @@ func trialFile(e *edge, nodes []*realursula.Server, paths []string) string {
 	for _, n := range nodes {
 		fmt.Fprintf(&b, "    - %q\n", n.URL)
 	}
-	fmt.Fprintf(&b, "drain_timeout: 2s\naccounts:\n  - id: %s\n    limits: {requests_per_second: 100000, burst: 100000, open_tails: 1000}\n    streams:\n", e.Account)
+	fmt.Fprintf(&b, "drain_delay: 0s\ndrain_timeout: 2s\naccounts:\n  - id: %s\n    limits: {requests_per_second: 100000, burst: 100000, open_tails: 1000}\n    streams:\n", e.Account)
 	for _, p := range paths {
 		fmt.Fprintf(&b, "      - {name: %s, content_type: text/plain}\n", p[strings.Index(p, "/s.")+3:])
 	}

@@ -93,7 +93,7 @@ func edgeFile(e *edge, nodes []string, extra string) string {
 	for _, n := range nodes[1:] {
 		fmt.Fprintf(&b, ", %q", n)
 	}
-	fmt.Fprintf(&b, "]}\ndrain_timeout: 2s\n%saccounts:\n  - id: %s\n    limits: {requests_per_second: 100000, burst: 100000, open_tails: 100}\n    streams:\n", extra, e.Account)
+	fmt.Fprintf(&b, "]}\ndrain_delay: 0s\ndrain_timeout: 2s\nwatch: false\n%saccounts:\n  - id: %s\n    limits: {requests_per_second: 100000, burst: 100000, open_tails: 100}\n    streams:\n", extra, e.Account)
 	for name, media := range edgeStreams {
 		fmt.Fprintf(&b, "      - {name: %s, content_type: %s, public: %v}\n", name, media, strings.HasPrefix(name, "open-"))
 	}

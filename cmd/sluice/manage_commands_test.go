@@ -12,7 +12,7 @@ func newManaged(t *testing.T, node string) (public, admin string) {
 	t.Helper()
 	address := freePort(t)
 	e := &edge{Account: testAccount(t)}
-	e.start(t, fmt.Sprintf("listen: %q\norigin: http://%s\nadmin: {listen: \"127.0.0.1:0\"}\nursula: {nodes: [%q]}\nstore: {url: %q}\ndrain_timeout: 1s\nusage: {flush: 1s}\n",
+	e.start(t, fmt.Sprintf("listen: %q\norigin: http://%s\nadmin: {listen: \"127.0.0.1:0\"}\nursula: {nodes: [%q]}\nstore: {url: %q}\ndrain_delay: 0s\ndrain_timeout: 1s\nusage: {flush: 1s}\n",
 		address, address, node, "sqlite:"+filepath.Join(t.TempDir(), "sluice.db")), nil)
 	return e.URL, e.Admin
 }

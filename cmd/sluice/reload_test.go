@@ -89,7 +89,7 @@ func TestBadReloadKeepsTheOld(t *testing.T) {
 				t.Errorf("answer names neither file and line nor what is in force: %s", res.Text)
 			}
 			want(t, e.do(t, http.MethodGet, e.path("json"), nil), http.StatusOK)
-			if m := e.admin(t, http.MethodGet, "/metrics").Text; !strings.Contains(m, "sluice_config_last_reload_ok 0") {
+			if m := e.admin(t, http.MethodGet, "/metrics").Text; !strings.Contains(m, "\nsluice_config_last_reload_ok 0\n") {
 				t.Error("sluice_config_last_reload_ok is not 0")
 			}
 			if !strings.Contains(e.Log.String(), "reload refused") {
@@ -99,7 +99,7 @@ func TestBadReloadKeepsTheOld(t *testing.T) {
 	}
 	writeFile(t, path, file(""))
 	want(t, e.admin(t, http.MethodPost, "/reload"), http.StatusOK)
-	if m := e.admin(t, http.MethodGet, "/metrics").Text; !strings.Contains(m, "sluice_config_last_reload_ok 1") {
+	if m := e.admin(t, http.MethodGet, "/metrics").Text; !strings.Contains(m, "\nsluice_config_last_reload_ok 1\n") {
 		t.Error("sluice_config_last_reload_ok is not 1 again")
 	}
 }
@@ -199,8 +199,15 @@ func TestStopDrains(t *testing.T) {
 	}
 }
 
+// newSlowLeaver is an edge that goes on for a minute once it is told to stop.
+func newSlowLeaver(t *testing.T) *edge {
+	t.Helper()
+	e := &edge{Account: testAccount(t), Key: newTestKey(t), Reads: newTestKey(t)}
+	return e.start(t, strings.Replace(edgeFile(e, []string{standIn(t)}, ""), "drain_delay: 0s", "drain_delay: 1m", 1), nil)
+}
+
 func TestCutEndsTheDrain(t *testing.T) {
-	e := newEdge(t, standIn(t))
+	e := newSlowLeaver(t)
 	res := e.open(t.Context(), t, http1(), e.Key, http.MethodGet, e.path("json")+"?offset=now&live=sse", nil)
 	defer func() { _ = res.Body.Close() }()
 	events := bufio.NewReader(res.Body)
@@ -260,7 +267,7 @@ func TestNotReadyWithoutNodes(t *testing.T) {
 // A tail that the gateway's own stop cuts was booked on its client, who had
 // done nothing.
 func TestShutdownIsNotBookedOnClients(t *testing.T) {
-	e := newEdge(t, standIn(t))
+	e := newSlowLeaver(t)
 	for _, c := range []*http.Client{http1(), http2()} {
 		res := e.open(t.Context(), t, c, e.Key, http.MethodGet, e.path("json")+"?offset=now&live=sse", nil)
 		t.Cleanup(func() { _ = res.Body.Close() })

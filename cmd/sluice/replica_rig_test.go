@@ -43,7 +43,7 @@ func (a payer) path(name string) string { return "/" + a.id + "/s." + name }
 func replicaFile(nodes []string, redis string, payers ...payer) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "listen: 127.0.0.1:0\norigin: https://streams.example.com\nadmin: {listen: \"127.0.0.1:0\"}\n")
-	fmt.Fprintf(&b, "ursula: {nodes: [%q]}\ndrain_timeout: 500ms\nredis: {%s}\naccounts:\n", strings.Join(nodes, `", "`), redis)
+	fmt.Fprintf(&b, "ursula: {nodes: [%q]}\ndrain_delay: 0s\ndrain_timeout: 500ms\nredis: {%s}\naccounts:\n", strings.Join(nodes, `", "`), redis)
 	for _, a := range payers {
 		fmt.Fprintf(&b, "  - id: %s\n    limits: {%s}\n    streams:\n", a.id, a.limits)
 		for name, media := range edgeStreams {
@@ -64,12 +64,18 @@ type replica struct {
 // startReplica runs a file. It does not wait for it.
 func startReplica(t *testing.T, file string) *replica {
 	t.Helper()
+	return startReplicaOf(t, &edge{}, file)
+}
+
+// startReplicaOf is startReplica, with the keys of an edge.
+func startReplicaOf(t *testing.T, e *edge, file string) *replica {
+	t.Helper()
 	r := &replica{log: filepath.Join(t.TempDir(), "log")}
 	log, err := os.Create(r.log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.process, r.path = runProcess(t, &edge{}, file, log)
+	r.process, r.path = runProcess(t, e, file, log)
 	t.Cleanup(func() {
 		if t.Failed() {
 			lines := slices.DeleteFunc(strings.Split(r.logged(t), "\n"), func(l string) bool { return strings.Contains(l, `"status":429`) })

@@ -21,7 +21,7 @@ import (
 func managedFile(nodes []string, storeURL, staleFor, sections string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "listen: 127.0.0.1:0\norigin: https://streams.example.com\nadmin: {listen: \"127.0.0.1:0\"}\n")
-	fmt.Fprintf(&b, "ursula: {nodes: [%q]}\ndrain_timeout: 500ms\n", strings.Join(nodes, `", "`))
+	fmt.Fprintf(&b, "ursula: {nodes: [%q]}\ndrain_delay: 0s\ndrain_timeout: 500ms\n", strings.Join(nodes, `", "`))
 	fmt.Fprintf(&b, "store: {url: %q, stale_for: %s}\n", storeURL, staleFor)
 	// The tests' clients are one address, and have many keys that are bad on purpose.
 	fmt.Fprintf(&b, "server: {failed_credentials_per_minute: 0, connections_per_address: 10000}\n")

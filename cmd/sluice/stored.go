@@ -65,6 +65,7 @@ func (a *App) openStore(c *config.Config, content memory.Content) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), storePatience)
 	defer cancel()
+	o.Claim = a.handed.claim()
 	a.stored = &stored{calls: ratelimit.NewMemory(ratelimit.MemoryOptions{Now: time.Now})}
 	tick := time.NewTicker(storeRetry)
 	defer tick.Stop()

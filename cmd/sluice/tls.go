@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log"
 	"net"
 	"net/http"
 	"os"
@@ -30,7 +31,6 @@ type secure struct {
 	source    tls.Source
 	config    *cryptotls.Config
 	set       func(c *config.Config) error // takes up what a reload changes
-	plain     net.Listener                 // tls.http_listen; nil = none
 	challenge func(http.ResponseWriter, *http.Request) bool
 	temporary string // a file to remove at the end
 }
@@ -43,12 +43,6 @@ func (a *App) openTLS(c *config.Config) error {
 	}
 	s := &secure{}
 	a.secure = s
-	if c.TLS.HTTPListen != "" {
-		var err error
-		if s.plain, err = listenConfig().Listen(context.Background(), "tcp", c.TLS.HTTPListen); err != nil {
-			return fmt.Errorf("plain HTTP listener: %w; change tls.http_listen, or remove it", err)
-		}
-	}
 	var err error
 	switch c.TLS.Mode {
 	case config.TLSFiles:
@@ -135,8 +129,8 @@ func (s *secure) openACME(a *App, c *config.Config) error {
 		Domains: c.TLSDomains(), Email: c.TLS.Email, CA: c.TLS.CA, Roots: roots, Storage: storage,
 		TLSPort: portOf(a.public[0]), Log: a.log.Named("acme"), Now: time.Now,
 	}
-	if s.plain != nil {
-		o.HTTPPort = portOf(s.plain)
+	if a.plain != nil {
+		o.HTTPPort = portOf(a.plain)
 	}
 	acme := tls.NewACME(o)
 	s.source, s.challenge = acme, acme.HTTPChallenge
@@ -219,37 +213,30 @@ func (a *App) secured(l net.Listener) net.Listener {
 	return cryptotls.NewListener(l, a.secure.config)
 }
 
-// serveTLS keeps certificates fresh until ctx ends, and serves plain HTTP.
-func (a *App) serveTLS(ctx context.Context, serve func(*http.Server, net.Listener), run func(func() error), errorLog *zap.Logger) (*http.Server, error) {
-	none := &http.Server{ReadHeaderTimeout: time.Second}
-	if a.secure == nil {
-		return none, nil
-	}
-	run(func() error {
+// keepCertificates keeps certificates fresh until ctx ends.
+func (a *App) keepCertificates(ctx context.Context) error {
+	if a.secure != nil {
 		a.secure.source.Run(ctx)
-		return nil
-	})
-	if a.secure.plain == nil {
-		return none, nil
 	}
-	std, err := zap.NewStdLogAt(errorLog, zap.DebugLevel)
-	if err != nil {
-		return none, err
+	return nil
+}
+
+// servePlain serves what comes without TLS, where it is asked for.
+func (a *App) servePlain(serve func(*http.Server, net.Listener), errorLog *log.Logger) *http.Server {
+	if a.plain == nil {
+		return &http.Server{ReadHeaderTimeout: time.Second}
 	}
 	plain := tls.NewRedirectServer(tls.NewRedirect(tls.RedirectOptions{
 		Origin: a.started.Origin, Challenge: a.secure.challenge, RequestID: rand.Text,
-	}), std)
-	serve(plain, a.connections.Listener(a.secure.plain))
-	return plain, nil
+	}), errorLog)
+	serve(plain, a.connections.Listener(a.plain))
+	return plain
 }
 
 // closeTLS ends what openTLS began.
 func (a *App) closeTLS() {
 	if a.secure == nil {
 		return
-	}
-	if a.secure.plain != nil {
-		_ = a.secure.plain.Close()
 	}
 	if a.secure.temporary != "" {
 		_ = os.Remove(a.secure.temporary)

@@ -49,8 +49,12 @@ func (a *App) startMetering(c *config.Config) error {
 	}
 	var all []*usage.Outbox
 	if c.Usage.Export != "" {
+		open := usage.OpenFile
+		if a.handed.waited() {
+			open = usage.TakeOverFile
+		}
 		var err error
-		if m.file, err = usage.OpenFile(c.Usage.Export); err != nil {
+		if m.file, err = open(c.Usage.Export); err != nil {
 			return fmt.Errorf("usage.export: %w", err)
 		}
 		m.export = outbox(replica+"-file", "usage.export", m.file)

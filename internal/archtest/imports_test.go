@@ -107,7 +107,7 @@ func libraries() map[string][]string {
 		"golang.org/x/net/...":                    {"cmd/sluice", "gateway/...", "internal/ursulatest/..."},
 		"golang.org/x/sync/...":                   {"cmd/sluice", "gateway/...", "auth", "cache", "internal/..."},
 		"golang.org/x/term":                       {"internal/cli"},
-		"golang.org/x/sys/unix":                   {"cmd/sluice", "gateway/upstream/...", "bench/..."},
+		"golang.org/x/sys/unix":                   {"cmd/sluice", "gateway/upstream/...", "internal/store", "bench/..."},
 		"github.com/golang-jwt/jwt/v5":            {"auth"},
 		"github.com/hashicorp/golang-lru/v2/...":  {"auth", "internal/store/replica"},
 		"golang.org/x/time/rate":                  {"ratelimit"},
@@ -120,6 +120,8 @@ func libraries() map[string][]string {
 		"github.com/Shopify/toxiproxy/...": nil,
 		"github.com/rs/zerolog":            nil,
 		"github.com/rs/cors":               {"gateway"},
+		"github.com/fsnotify/fsnotify":     {"cmd/sluice"},
+		"github.com/coreos/go-systemd/...": {"cmd/sluice"},
 		"github.com/coreos/go-oidc/v3/...": nil,
 		// In tests alone: what holds answers against openapi.yaml.
 		"github.com/getkin/kin-openapi/...": nil,

@@ -27,9 +27,15 @@ func childOf(t *testing.T, role string) *exec.Cmd {
 func child(told string) int {
 	role, url, _ := strings.Cut(told, " ")
 	ctx := context.Background()
-	s, err := Open(ctx, Options{URL: url, SealingKey: testSealingKey})
+	o := Options{URL: url, SealingKey: testSealingKey}
+	if role == "take" {
+		o.Claim = os.NewFile(3, "claim")
+	}
+	s, err := Open(ctx, o)
 	if err == nil {
 		switch role {
+		case "take":
+			err = takeOver(ctx, s)
 		case "write":
 			err = writeForEver(ctx, s)
 		case "full":

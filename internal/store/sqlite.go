@@ -10,10 +10,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 )
@@ -21,8 +21,9 @@ import (
 // readers is how many connections read a SQLite file at one time.
 const readers = 4
 
-// openSQLite opens a file for this process alone: what another one changed in it would
-// be heard of by nobody here, and a revoked key would go on.
+// openSQLite opens a file for this process, and for the one that it takes over from, for
+// as long as that goes on: what the other one changes in it is heard of here by the poll
+// alone, within a second.
 func (s *Store) openSQLite(ctx context.Context, o Options) error {
 	path, err := sqlitePath(o.URL)
 	if err != nil {
@@ -31,8 +32,7 @@ func (s *Store) openSQLite(ctx context.Context, o Options) error {
 	if err := lookAt(ctx, path); err != nil {
 		return err
 	}
-	if s.release, err = claim(path + ".lock"); err != nil {
-		s.release = func() error { return nil }
+	if s.claim, err = claim(path+".lock", o.Claim); err != nil {
 		return err
 	}
 	if err := makeFile(path); err != nil {
@@ -81,8 +81,10 @@ func sqlitePath(text string) (string, error) {
 }
 
 // claim locks a file of its own, since SQLite loses its locks on the database where the
-// same process closes it once. The lock ends with the process, however that ends.
-func claim(path string) (release func() error, err error) {
+// same process closes it once. The lock ends with the process, however that ends: it is
+// the open file's, so that a copy of that, which another process has been handed, holds it
+// too.
+func claim(path string, handed *os.File) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the operator's path
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errNoDirectory
@@ -90,11 +92,34 @@ func claim(path string) (release func() error, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnusable, err)
 	}
+	if handed != nil && sameFile(f, handed) {
+		if err := f.Close(); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrUnusable, err)
+		}
+		if f, err = duplicate(handed); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrUnusable, err)
+		}
+	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		err = fmt.Errorf("%w: another process has it open (%s: %w): end that one, or use Postgres for several replicas", ErrUnusable, path, err)
 		return nil, errors.Join(err, f.Close())
 	}
-	return sync.OnceValue(f.Close), nil
+	return f, nil
+}
+
+func sameFile(a, b *os.File) bool {
+	one, err := a.Stat()
+	other, otherErr := b.Stat()
+	return err == nil && otherErr == nil && os.SameFile(one, other)
+}
+
+// duplicate is the same open file once more.
+func duplicate(f *os.File) (*os.File, error) {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
 // makeFile makes the file where there is none.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
@@ -34,6 +35,10 @@ type Options struct {
 	SealingKey []byte
 	Now        func() time.Time // nil = the system's clock
 	Random     io.Reader        // nil = crypto/rand.Reader
+	// Claim is another process' hold on the SQLite file (Store.Claim), which this one
+	// shares until that one closes its store; nil = it is for this process alone. It stays
+	// the caller's. One on another file counts for nothing.
+	Claim *os.File
 }
 
 // String leaves out what is secret.
@@ -62,7 +67,7 @@ type Store struct {
 	feed     feed
 	life     context.Context // ends with Close
 	end      context.CancelFunc
-	release  func() error // lets the file go
+	claim    *os.File // on the SQLite file; nil with Postgres
 }
 
 // Open opens a store, makes it where there is none, and brings its schema up to date. The
@@ -80,7 +85,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.SealingKey != nil && len(o.SealingKey) != sealingKeyBytes {
 		return nil, fmt.Errorf("%w: auth.sealing_key has %d bytes; it has to have %d", ErrUnusable, len(o.SealingKey), sealingKeyBytes)
 	}
-	s := &Store{now: o.Now, random: o.Random, alive: aliveEvery, lookedAt: maxLookedAt, release: func() error { return nil }}
+	s := &Store{now: o.Now, random: o.Random, alive: aliveEvery, lookedAt: maxLookedAt}
 	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
 	var err error
 	scheme, _, _ := strings.Cut(o.URL, ":")
@@ -113,7 +118,26 @@ func (s *Store) Close() error {
 			errs = append(errs, db.Close())
 		}
 	}
-	return errors.Join(append(errs, s.release())...)
+	if s.claim != nil {
+		if err := s.claim.Close(); !errors.Is(err, os.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Claim is a copy of this process' hold on a SQLite file, for another process that is to
+// take over: nil with Postgres. Both use the file then, and each hears within a second
+// what the other has changed. The caller closes it.
+func (s *Store) Claim() (*os.File, error) {
+	if s.claim == nil {
+		return nil, nil //nolint:nilnil // there is none, and nothing is wrong
+	}
+	f, err := duplicate(s.claim)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnusable, err)
+	}
+	return f, nil
 }
 
 // Shared reports whether several replicas may use the store: Postgres.

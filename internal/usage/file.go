@@ -48,6 +48,16 @@ func OpenFile(path string) (*File, error) {
 	return w, nil
 }
 
+// TakeOverFile is OpenFile for a file that another process may hold, which is about to end:
+// until then writing fails with ErrFileHeld, and what was not written waits.
+func TakeOverFile(path string) (*File, error) {
+	w, err := OpenFile(path)
+	if errors.Is(err, ErrFileHeld) {
+		return &File{path: path}, nil
+	}
+	return w, err
+}
+
 // Write implements Sink. A batch whose line was written and not acknowledged by the disk
 // is written again, and stands there twice then, the same.
 func (w *File) Write(_ context.Context, b *Batch) error {

@@ -152,10 +152,24 @@ func TestFileIsRotated(t *testing.T) {
 func TestFileIsOfOneProcess(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "usage.jsonl")
-	openTestFile(t, path)
+	held := openTestFile(t, path)
 	if _, err := OpenFile(path); !errors.Is(err, ErrFileHeld) {
 		t.Errorf("the second: %v", err)
 	}
+	// One that takes over waits with what it has to write.
+	next, err := TakeOverFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = next.Close() })
+	if err := next.Write(t.Context(), &Batch{Sequence: 1}); !errors.Is(err, ErrFileHeld) {
+		t.Errorf("a batch of the next: %v", err)
+	}
+	if err := held.Close(); err != nil {
+		t.Fatal(err)
+	}
+	writeBatch(t, next, 1)
+	wantSequences(t, path, 1)
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
