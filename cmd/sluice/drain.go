@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"sluice/gateway"
+	"sluice/gateway/tls"
 )
 
 const (
@@ -64,7 +65,10 @@ func (a *App) Serve(ctx, cut context.Context) error {
 	for _, l := range a.public {
 		serve(public, a.secured(a.connections.Listener(a.lingering.Listener(l))))
 	}
-	plain := a.servePlain(serve, errorLog)
+	plain := tls.NewRedirectServer(a.redirect(), errorLog)
+	if a.plain != nil {
+		serve(plain, a.connections.Listener(a.plain))
+	}
 	a.handed.ready()
 	a.supervisor.ready()
 	select {

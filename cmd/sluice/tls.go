@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log"
 	"net"
 	"net/http"
 	"os"
@@ -221,16 +220,13 @@ func (a *App) keepCertificates(ctx context.Context) error {
 	return nil
 }
 
-// servePlain serves what comes without TLS, where it is asked for.
-func (a *App) servePlain(serve func(*http.Server, net.Listener), errorLog *log.Logger) *http.Server {
-	if a.plain == nil {
-		return &http.Server{ReadHeaderTimeout: time.Second}
+// redirect answers what comes without TLS.
+func (a *App) redirect() http.Handler {
+	o := tls.RedirectOptions{Origin: a.started.Origin, RequestID: rand.Text}
+	if a.secure != nil {
+		o.Challenge = a.secure.challenge
 	}
-	plain := tls.NewRedirectServer(tls.NewRedirect(tls.RedirectOptions{
-		Origin: a.started.Origin, Challenge: a.secure.challenge, RequestID: rand.Text,
-	}), errorLog)
-	serve(plain, a.connections.Listener(a.plain))
-	return plain
+	return tls.NewRedirect(o)
 }
 
 // closeTLS ends what openTLS began.

@@ -109,10 +109,11 @@ func (a *API) listUsageBatches(c *call) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
+	const maxPosition = 1<<53 - 1 // the largest whole number that every reader of JSON has
 	after := int64(0)
 	if text, ok := c.query["after"]; ok {
 		after, err = strconv.ParseInt(text, 10, 64)
-		if err != nil || after < 0 || strconv.FormatInt(after, 10) != text {
+		if err != nil || after < 0 || after > maxPosition || strconv.FormatInt(after, 10) != text {
 			return reply{}, badQuery("after", "after is the next_after of the page before, or the position of the last batch that was read.")
 		}
 	}
