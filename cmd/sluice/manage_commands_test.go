@@ -70,7 +70,7 @@ func TestManagementCommandsEndToEnd(t *testing.T) {
 		{"~usage", exitDone, "management  "},
 		{"usage --class append --json", exitDone, `{"next_cursor":null,"usage":[]}`},
 		{"usage --account beta --class management", exitDone, "HOUR  "},
-		{"usage --from yesterday", exitFailed, "from is the beginning of an hour"},
+		{"usage --since yesterday", exitUsage, "--since: write how long ago"},
 		{"usage now", exitUsage, "unexpected argument"},
 		{"usage export", exitDone, `{"position":1,"replica":"`},
 		{"usage export --after 1000000", exitDone, ""},
