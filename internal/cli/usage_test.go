@@ -21,7 +21,7 @@ func TestUsage(t *testing.T) {
 	}
 	a = newAPI(t, first, second)
 	code, out, errOut = command(t, a.env(key), "usage", "--json")
-	want(t, code, out, errOut, exitDone, `{"next_cursor":null,"usage":[`+usedHour+`,`+usedHour+"]}\n", "")
+	want(t, code, out, errOut, exitDone, `{"from":"x","next_cursor":null,"to":"y","usage":[`+usedHour+`,`+usedHour+"]}\n", "")
 	a = newAPI(t, answer{200, `{"usage":[{}],"next_cursor":null}`, nil})
 	code, out, errOut = command(t, a.env(key), "usage")
 	want(t, code, out, errOut, exitFailed, "", "is another program there?")
