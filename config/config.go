@@ -124,7 +124,8 @@ type Ursula struct {
 // Store says where what people manage is kept. Without it the declared accounts are
 // all there are, in memory, and there is no Management API.
 type Store struct {
-	// `sqlite:` and the path of a file, for one replica; it is made where it is missing.
+	// `sqlite:` and the path of a file, for one replica; it is made where it is missing. A
+	// path that does not begin with `/` is one from the folder in which `serve` was started.
 	// `postgres://user:password@host:port/database` for several, which all name the
 	// same. What the file declares is applied to it and marked as declared.
 	URL secret.Secret `yaml:"url" eg:"sqlite:/var/lib/sluice/sluice.db" restart:"true"`
@@ -240,7 +241,8 @@ type Tails struct {
 type Usage struct {
 	// A file that batches of usage are written to, one line of JSON each, to be billed
 	// from (docs/usage.md); absent: none. It is this replica's own, and made where it is
-	// missing. What rotates it may rename it at any time.
+	// missing, in a folder that is there. A path that does not begin with `/` is one from
+	// the folder in which `serve` was started. What rotates it may rename it at any time.
 	Export string `yaml:"export" eg:"/var/lib/sluice/usage.jsonl" format:"label" restart:"true"`
 
 	// How often what was counted is written, and at each hour's end. A process that is
@@ -251,8 +253,9 @@ type Usage struct {
 	// least.
 	ChunkBytes Bytes `yaml:"chunk_bytes" default:"64KiB" eg:"64KiB" min:"1" max:"32MiB" restart:"true"`
 
-	// Of how many streams the reads are counted apart in a batch, in the order in which
-	// they are read first; the rest is one sum. 0: of none.
+	// How many sums of reads of one stream are kept apart in a batch, in the order in which
+	// they are first needed; the rest is one sum. A stream that is read and tailed needs
+	// two, one of each class. 0: none.
 	StreamReads int `yaml:"stream_reads" default:"0" eg:"1000" min:"0" max:"10000" restart:"true"`
 
 	// How long the store keeps batches, which have to be billed from within it.

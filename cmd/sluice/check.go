@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/store/memory"
+	"sluice/internal/usage"
 )
 
 func newCheck(env environment) *cobra.Command {
@@ -47,6 +48,11 @@ Exit code 0: the file is good (warnings may be printed); 1: it is not.`,
 			}
 			for _, w := range unwise {
 				_, _ = fmt.Fprintf(env.err, "warning: %s: %s\n", path, w)
+			}
+			if c.Usage.Export != "" {
+				if err := usage.CheckFile(c.Usage.Export); err != nil {
+					_, _ = fmt.Fprintf(env.err, "warning: %s: %v; serve ends without it\n", path, noExport(err))
+				}
 			}
 			if !offline {
 				for _, w := range unreached(cmd.Context(), c) {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -68,16 +69,39 @@ ends with it. For trying things out: nothing is kept.`,
 	return cmd
 }
 
+// check says which flag has no such value.
+func (o devOptions) check() error {
+	for _, flag := range [][2]string{{"--listen", o.listen}, {"--admin-listen", o.admin}} {
+		_, port, err := net.SplitHostPort(flag[1])
+		if err == nil {
+			_, err = strconv.ParseUint(port, 10, 16)
+		}
+		if err != nil {
+			return usageError{fmt.Errorf("%s %q: write an address and a port, as in 127.0.0.1:8080", flag[0], flag[1])}
+		}
+	}
+	if o.ursula != "" {
+		u, err := url.Parse(o.ursula)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+			return usageError{fmt.Errorf("--ursula %q: write the URL of a node, as in http://127.0.0.1:4437", o.ursula)}
+		}
+	}
+	if _, err := telemetry.ParseLevel(o.level); err != nil {
+		return usageError{fmt.Errorf("--log-level: %w", err)}
+	}
+	return nil
+}
+
 func dev(ctx context.Context, o devOptions, env environment) error {
+	if err := o.check(); err != nil {
+		return err
+	}
 	var lc net.ListenConfig
 	public, err := lc.Listen(ctx, "tcp", o.listen)
 	if err != nil {
 		return fmt.Errorf("%w; choose another address with --listen", err)
 	}
 	defer func() { _ = public.Close() }()
-	if _, err := telemetry.ParseLevel(o.level); err != nil {
-		return usageError{err}
-	}
 	v := devValues{Origin: "http://" + visit(public.Addr()), Account: "demo", Node: o.ursula, Listen: o.listen, Admin: o.admin, Level: o.level, Origins: o.origins}
 	if o.protocol {
 		v.Protocol = "yes"

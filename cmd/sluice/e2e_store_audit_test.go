@@ -65,7 +65,7 @@ func TestAuditEndToEnd(t *testing.T) {
 	)
 	says("audit --all-accounts --action account.create --limit 1", `TIME.*`, at+` +`+account+` +operator +account.create +`+account+` +127.0.0.1 +.*`)
 	says("audit --all-accounts --action signing_keys.rotate", `TIME.*`, at+` +- +system +signing_keys.rotate +- +- +keys: \[\] -> \[.+\]`)
-	says("audit --key "+regexp.MustCompile(`key_[0-9a-f]+`).FindString(id.Text)+" --target events --until 2999-01-01 --json --limit 1",
+	says("audit --actor "+regexp.MustCompile(`key_[0-9a-f]+`).FindString(id.Text)+" --target events --until 2999-01-01 --json --limit 1",
 		`\{"id":\d+,"at":"[^"]+","actor":\{"kind":"key","key_id":"key_[0-9a-f]{24}","account":"`+account+`"\},"account":"`+account+
 			`","action":"stream.update","target":"events","from":"2001:db8::5","request_id":"deploy-7","details":\{"public":\{"from":false,"to":true\}\}\}`)
 }

@@ -55,7 +55,7 @@ func (a *App) startMetering(c *config.Config) error {
 		}
 		var err error
 		if m.file, err = open(c.Usage.Export); err != nil {
-			return fmt.Errorf("usage.export: %w", err)
+			return noExport(err)
 		}
 		m.export = outbox(replica+"-file", "usage.export", m.file)
 		all = append(all, m.export)
@@ -79,6 +79,11 @@ func (a *App) startMetering(c *config.Config) error {
 	m.flusher.Start()
 	a.metering = m
 	return nil
+}
+
+// noExport says what to do about an export file that cannot be written.
+func noExport(err error) error {
+	return fmt.Errorf("usage.export: %w; it is a file in a folder that is there, and made where it is missing", err)
 }
 
 // meter is nil, and not a Meter that is, where nothing is metered.

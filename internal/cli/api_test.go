@@ -289,7 +289,7 @@ func TestManagementFailures(t *testing.T) {
 		"a bad key":              {"stream list", refusal(401, "INVALID_CREDENTIAL", "A valid key is needed.", ""), "sluice: INVALID_CREDENTIAL: A valid key is needed. (request id req-1); put a valid one into TONBO_API_KEY (--key-file)\n"},
 		"a bad admin token":      {"account list", refusal(401, "INVALID_CREDENTIAL", "No.", ""), "put a valid one into SLUICE_ADMIN_TOKEN (--admin-token-file)\n"},
 		"a narrowed key":         {"api-key create x", refusal(403, "FORBIDDEN", "No.", ""), "use another key in TONBO_API_KEY (--key-file): managing takes one that acts as a user, writes, and is not narrowed"},
-		"no such stream":         {"stream show x", answer{404, notThere, nil}, "sluice: STREAM_NOT_FOUND: There is no such stream.; 'sluice stream list' shows what there is\n"},
+		"no such stream":         {"stream show x", answer{404, notThere, nil}, "sluice: STREAM_NOT_FOUND: There is no such stream; 'sluice stream list' shows what there is\n"},
 		"deleting what is not":   {"stream delete x --yes", answer{404, notThere, nil}, "'sluice stream list' shows what there is\n"},
 		"no such account":        {"account show acme", refusal(404, "ACCOUNT_NOT_FOUND", "No.", ""), "'sluice account list' shows what there is\n"},
 		"a taken name":           {"stream create x --content-type text/plain", refusal(409, "STREAM_ALREADY_EXISTS_CONFLICT", "Taken.", ""), "sluice: STREAM_ALREADY_EXISTS_CONFLICT: Taken. (request id req-1)\n"},

@@ -94,10 +94,11 @@ func plainValue(name string, value json.RawMessage) string {
 // auditCommand is the flags of audit.
 type auditCommand struct {
 	connection
-	all, asJSON, follow bool
-	since, until        string
-	action, key, target string
-	limit               int
+	all, asJSON, follow   bool
+	since, until          string
+	action, actor, target string
+	limitText             string
+	limit                 int
 }
 
 // auditActions are what --action takes (openapi.yaml, AuditAction).
@@ -120,12 +121,13 @@ when, by whom (the ID of a key, or operator, file, system), what, and from which
 address. They take TONBO_API_KEY and SLUICE_URL, and are those of the key's account;
 with --account or --all-accounts an operator sees them through the admin listener.
 
-With --json each record is a line, as the API gives it. With --follow the oldest come
-first, and what is changed is shown as it comes, until Ctrl-C.`,
+With --json each record is a line, as the API gives it. With --follow the newest --limit
+come first, the oldest of them at the top, and then what is changed as it comes, until
+Ctrl-C. With --follow --since 1_minutes it begins with what is about new.`,
 		Example: `  sluice audit --since 7_days
   sluice audit --action api_key.create --limit 0 --json
   sluice audit --all-accounts --follow           # as the operator
-  sluice audit --account acme --key key_5d0c`,
+  sluice audit --account acme --actor key_5d0c`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), env) },
 	}
@@ -136,13 +138,14 @@ first, and what is changed is shown as it comes, until Ctrl-C.`,
 	flags.StringVar(&o.since, "since", "", "from then on: N_minutes, N_hours or N_days ago, a date or a time of RFC 3339")
 	flags.StringVar(&o.until, "until", "", "before then, written in the same ways")
 	flags.StringVar(&o.action, "action", "", "only this one, as in stream.delete")
-	flags.StringVar(&o.key, "key", "", "only what was done with the key of this ID")
+	flags.StringVar(&o.actor, "actor", "", "only what was done with the key of this ID, or by operator, file or system")
 	flags.StringVar(&o.target, "target", "", "only what was done to this account's ID, stream's name or key's ID")
-	flags.IntVar(&o.limit, "limit", 50, "the most records; 0: all")
+	flags.StringVar(&o.limitText, "limit", "50", "the most records; 0: all")
 	flags.BoolVar(&o.follow, "follow", false, "go on with what is changed from now on")
 	flags.BoolVar(&o.asJSON, "json", false, "print each record as a line of JSON")
 	completeFlag(cmd, "account", o.accounts(env))
 	completeFlag(cmd, "action", words(auditActions()...))
+	completeFlag(cmd, "actor", words("operator", "file", "system"))
 	completeFlag(cmd, "target", o.streams(env))
 	return cmd
 }
@@ -177,9 +180,11 @@ func (o *auditCommand) run(ctx context.Context, env Environment) error {
 // query is what is asked of the API.
 func (o *auditCommand) query(now time.Time) (url.Values, error) {
 	query := url.Values{}
+	limit, err := strconv.ParseUint(o.limitText, 10, 31)
+	o.limit = int(limit)
 	switch {
-	case o.limit < 0:
-		return nil, usagef("--limit: write a whole number that is not negative")
+	case err != nil:
+		return nil, usagef("--limit %q: write a whole number that is not negative", o.limitText)
 	case o.all && o.account != "":
 		return nil, usagef("--account is one account and --all-accounts are all: leave one out")
 	case o.follow && o.until != "":
@@ -187,7 +192,9 @@ func (o *auditCommand) query(now time.Time) (url.Values, error) {
 	case o.action != "" && !slices.Contains(auditActions(), o.action):
 		return nil, usagef("--action %q: it is one of %s", o.action, strings.Join(auditActions(), ", "))
 	}
-	for name, text := range map[string]string{"since": o.since, "until": o.until} {
+	var times []time.Time
+	for _, one := range [][2]string{{"since", o.since}, {"until", o.until}} {
+		name, text := one[0], one[1]
 		if text == "" {
 			continue
 		}
@@ -195,14 +202,18 @@ func (o *auditCommand) query(now time.Time) (url.Values, error) {
 		if err != nil {
 			return nil, usagef("--%s: %w", name, err)
 		}
+		times = append(times, t)
 		query.Set(name, t.UTC().Format(time.RFC3339Nano))
+	}
+	if len(times) == 2 && !times[1].After(times[0]) {
+		return nil, usagef("--until is not after --since")
 	}
 	if o.account != "" {
 		if _, err := tenant.ParseAccountID(o.account); err != nil {
 			return nil, usagef("--account: %w", err)
 		}
 	}
-	for name, text := range map[string]string{"account": o.account, "action": o.action, "actor": o.key, "target": o.target} {
+	for name, text := range map[string]string{"account": o.account, "action": o.action, "actor": o.actor, "target": o.target} {
 		if text != "" {
 			query.Set(name, text)
 		}

@@ -60,7 +60,7 @@ func TestAudit(t *testing.T) {
 			aRecord(2, byKey) + "\n" + aRecord(1, bySystem) + "\n",
 		},
 		"filters": {
-			"audit --since 2027-06-01 --until 2027-06-02T12:00:00+02:00 --action stream.delete --key key_1 --target orders --limit 7",
+			"audit --since 2027-06-01 --until 2027-06-02T12:00:00+02:00 --action stream.delete --actor key_1 --target orders --limit 7",
 			[]answer{recordsPage("null")},
 			[]string{"GET /v1/audit?action=stream.delete&actor=key_1&limit=7&since=2027-06-01T00%3A00%3A00Z&target=orders&until=2027-06-02T10%3A00%3A00Z"},
 			"TIME  ACTOR  ACTION  TARGET  FROM  DETAILS\n",
@@ -88,22 +88,24 @@ func TestAudit(t *testing.T) {
 
 func TestAuditUsage(t *testing.T) {
 	for args, says := range map[string]string{
-		"audit --since yesterday":                  "--since: write how long ago, as in 7_days, a date as in 2027-06-01, or a time",
-		"audit --until 7_moons":                    "--until: write a number and a unit",
-		"audit --limit -1":                         "not negative",
-		"audit --action stream.eat":                "stream.expire",
-		"audit --account x":                        "--account: ",
-		"audit --account acme --all-accounts":      "leave one out",
-		"audit --follow --until 2027-06-01":        "leave --until out",
-		"audit acme":                               `unexpected argument "acme"`,
-		"audit --all-accounts --admin-url nowhere": "--admin-url",
+		"audit --since yesterday":                     "--since: write how long ago, as in 7_days, a date as in 2027-06-01, or a time",
+		"audit --until 7_moons":                       "--until: write a number and a unit",
+		"audit --limit -1":                            "not negative",
+		"audit --limit x":                             `--limit "x": write a whole number`,
+		"audit --since 2027-06-02 --until 2027-06-01": "--until is not after --since",
+		"audit --action stream.eat":                   "stream.expire",
+		"audit --account x":                           "--account: ",
+		"audit --account acme --all-accounts":         "leave one out",
+		"audit --follow --until 2027-06-01":           "leave --until out",
+		"audit acme":                                  `unexpected argument "acme"`,
+		"audit --all-accounts --admin-url nowhere":    "--admin-url",
 	} {
 		code, out, errOut := command(t, map[string]string{"SLUICE_URL": "https://streams.example.com", "TONBO_API_KEY": newTestKey(t)}, strings.Fields(args)...)
 		want(t, code, out, errOut, exitUsage, "", says)
 	}
 	a := newAPI(t, answer{400, `{"error":{"code":"INVALID_QUERY","message":"No.","field":"actor"}}`, nil})
-	code, out, errOut := command(t, a.env(newTestKey(t)), "audit", "--key", "key_1")
-	want(t, code, out, errOut, exitFailed, "", "correct --key\n")
+	code, out, errOut := command(t, a.env(newTestKey(t)), "audit", "--actor", "key_1")
+	want(t, code, out, errOut, exitFailed, "", "correct --actor\n")
 	now := time.Date(2027, 6, 8, 12, 0, 0, 0, time.UTC)
 	if got, err := parsePast("7_days", now); err != nil || !got.Equal(now.AddDate(0, 0, -7)) {
 		t.Errorf("7_days ago is %v, %v", got, err)

@@ -209,7 +209,7 @@ func TestReadToAFile(t *testing.T) {
 	// Refused at once.
 	n.SetFault(ursulatest.Status(http.StatusNotFound, nil, []byte(notThere)))
 	code, out, errOut = command(t, n.env, "stream", "read", "acme/bytes", "-o", file+"2")
-	want(t, code, out, errOut, exitFailed, "", "sluice: STREAM_NOT_FOUND: There is no such stream.; 'sluice stream list' shows what there is\n")
+	want(t, code, out, errOut, exitFailed, "", "sluice: STREAM_NOT_FOUND: There is no such stream; 'sluice stream list' shows what there is\n")
 	if got := parts(t, file+"2"); len(got) > 0 {
 		t.Errorf("left: %q", got)
 	}

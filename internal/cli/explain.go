@@ -35,8 +35,18 @@ func (c *connection) explain(err error) error {
 	if hint == "" {
 		return err
 	}
-	return fmt.Errorf("%w; %s", err, hint)
+	return hinted{err, hint}
 }
+
+// hinted is a failure with what to do next.
+type hinted struct {
+	error
+	hint string
+}
+
+func (h hinted) Error() string { return strings.TrimSuffix(h.error.Error(), ".") + "; " + h.hint }
+
+func (h hinted) Unwrap() error { return h.error }
 
 // operates tells whether the command goes to the admin listener.
 func (c *connection) operates() bool { return c.account != "" }
@@ -78,9 +88,11 @@ func flagOf(field string) string {
 		return "ID"
 	case "overlap_seconds":
 		return "--overlap"
-	case "actor":
-		return "--key"
-	case "content_type", "public", "state", "region", "prefix", "since", "until", "action", "target":
+	case "from":
+		return "--since"
+	case "to":
+		return "--until"
+	case "content_type", "public", "state", "region", "prefix", "since", "until", "action", "actor", "target", "class":
 		return "--" + strings.ReplaceAll(field, "_", "-")
 	default:
 		return ""

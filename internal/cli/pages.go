@@ -18,6 +18,7 @@ const pageSize = "200"
 // else nothing is kept of a page.
 func pages(ctx context.Context, c *apiclient.Client, path, name string, query url.Values, whole bool, each func(json.RawMessage) error) (json.RawMessage, error) {
 	entries := []json.RawMessage{}
+	all := map[string]any{}
 	ask := url.Values{"limit": {pageSize}}
 	for k, v := range query {
 		ask[k] = v
@@ -40,6 +41,9 @@ func pages(ctx context.Context, c *apiclient.Client, path, name string, query ur
 		}
 		if whole {
 			entries = append(entries, list...)
+			for member, value := range page { // what is said of the list is on each page
+				all[member] = value
+			}
 		}
 		if next == nil || *next == "" || *next == ask.Get("cursor") {
 			break
@@ -49,5 +53,6 @@ func pages(ctx context.Context, c *apiclient.Client, path, name string, query ur
 	if !whole {
 		return nil, nil
 	}
-	return json.Marshal(map[string]any{name: entries, "next_cursor": nil})
+	all[name], all["next_cursor"] = entries, nil
+	return json.Marshal(all)
 }

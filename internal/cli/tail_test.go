@@ -77,7 +77,7 @@ func TestTailStops(t *testing.T) {
 		n.SetFault(ursulatest.Status(status, http.Header{"Stream-Next-Offset": {"00000000000000000005"}}, []byte(`{"error":{"code":"`+tc.code+`","message":"No."}}`)))
 		n.Restart()
 		code := <-done
-		want(t, code, out.String(), errOut.String(), exitFailed, "{\"n\":1}\n", "sluice: "+tc.code+": No.; "+tc.says)
+		want(t, code, out.String(), errOut.String(), exitFailed, "{\"n\":1}\n", "sluice: "+tc.code+": No; "+tc.says)
 		if !strings.HasSuffix(errOut.String(), "\nTo go on: sluice stream tail acme/orders --offset 00000000000000000008\n") {
 			t.Errorf("err %q", errOut.String())
 		}

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,45 +32,83 @@ type usageShape struct {
 func newUsage(env Environment) *cobra.Command {
 	var c connection
 	var asJSON bool
-	var from, to, class string
+	var since, until, class string
 	cmd := &cobra.Command{
 		Use:   "usage",
 		Short: "Show what an account used, by hour",
 		Long: `Show what the account of the key in TONBO_API_KEY used, by hour and class: append
-(appends, closes), read, live_read (tails) and management. Bytes are those of bodies;
-what was refused is counted apart, and in no other column. Without --from and --to it
-is the last 24 hours.`,
+(appends, closes, creates), read, live_read (tails) and management. Bytes are those of
+bodies; what was refused is counted apart, and in no other column. Without --since and
+--until it is the last 24 hours. The last half a minute or so is not there yet: each
+replica writes what it counted every 30 seconds, or as the operator has set.`,
 		Example: `  sluice usage
-  sluice usage --from 2027-01-01T00:00:00Z --to 2027-02-01T00:00:00Z --class append
+  sluice usage --since 7_days
+  sluice usage --since 2027-01-01 --until 2027-02-01 --class append
   sluice usage --account acme --json`,
 		Annotations: map[string]string{runsItself: "yes"},
 		Args:        noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			query, err := hours(since, until, time.Now())
+			if err != nil {
+				return err
+			}
+			if cmd.Flags().Changed("class") {
+				if !slices.Contains(usageClasses(), class) {
+					return usagef("--class %q: it is one of %s", class, strings.Join(usageClasses(), ", "))
+				}
+				query.Set("class", class)
+			}
 			client, base, err := c.manage(env)
 			if err != nil {
 				return err
 			}
 			defer client.Close()
-			query := url.Values{}
-			for name, value := range map[string]string{"from": from, "to": to, "class": class} {
-				if value != "" {
-					query.Set(name, value)
-				}
-			}
-			return listUsage(cmd, env, client, base, query, asJSON)
+			return c.explain(listUsage(cmd, env, client, base, query, asJSON))
 		},
 	}
 	c.ownerFlags(cmd.Flags())
 	c.accountFlag(cmd.Flags())
 	jsonFlag(cmd, &asJSON)
-	cmd.Flags().StringVar(&from, "from", "", "the beginning of the first hour, in UTC: 2027-01-01T00:00:00Z")
-	cmd.Flags().StringVar(&to, "to", "", "the end of the last hour, at most 31 days behind --from")
+	cmd.Flags().StringVar(&since, "since", "", "from the hour of then on: N_minutes, N_hours or N_days ago, a date or a\ntime of RFC 3339")
+	cmd.Flags().StringVar(&until, "until", "", "before the hour of then, written in the same ways; at most 31 days after\n--since")
 	cmd.Flags().StringVar(&class, "class", "", "append, read, live_read or management")
-	_ = cmd.RegisterFlagCompletionFunc("class", cobra.FixedCompletions(
-		[]cobra.Completion{"append", "read", "live_read", "management"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("class", cobra.FixedCompletions(usageClasses(), cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("account", c.accounts(env).only)
 	cmd.AddCommand(newUsageExport(env))
 	return cmd
+}
+
+// usageClasses are what --class takes (openapi.yaml, UsageClass).
+func usageClasses() []string { return []string{"append", "read", "live_read", "management"} }
+
+// hours are the API's from and to. It counts by whole hours of UTC.
+func hours(since, until string, now time.Time) (url.Values, error) {
+	query := url.Values{}
+	begin, err := hourFlag(query, "from", "since", since, now)
+	if err != nil {
+		return nil, err
+	}
+	end, err := hourFlag(query, "to", "until", until, now)
+	if err != nil {
+		return nil, err
+	}
+	if since != "" && until != "" && !end.After(begin) {
+		return nil, usagef("--until: it lies in no later hour than --since")
+	}
+	return query, nil
+}
+
+func hourFlag(query url.Values, name, flag, text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return now, nil
+	}
+	t, err := parsePast(text, now)
+	if err != nil {
+		return now, usagef("--%s: %w", flag, err)
+	}
+	t = t.UTC().Truncate(time.Hour)
+	query.Set(name, t.Format(time.RFC3339))
+	return t, nil
 }
 
 func listUsage(cmd *cobra.Command, env Environment, client *apiclient.Client, base string, query url.Values, asJSON bool) error {
@@ -93,34 +133,43 @@ func listUsage(cmd *cobra.Command, env Environment, client *apiclient.Client, ba
 
 func newUsageExport(env Environment) *cobra.Command {
 	var o connection
-	var after int64
+	var text string
 	cmd := &cobra.Command{
 		Use:   "export",
 		Short: "Print batches of usage to be billed from, as the operator",
 		Long: `Print the batches of all replicas that the store has, one line of JSON each, in the
 order in which they were written. To go on later, give --after the position of the last
-line: batches written later have larger ones. A batch is known by its replica and
-sequence; bill each once (docs/usage.md).`,
+line: batches written later have larger ones. An empty --after is the beginning. A batch
+is known by its replica and sequence; bill each once (docs/usage.md).`,
 		Example: `  sluice usage export > usage.jsonl
   sluice usage export --after "$(tail -n 1 usage.jsonl | jq .position)" >> usage.jsonl`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			var after int64
+			if text != "" {
+				n, err := strconv.ParseUint(text, 10, 63)
+				if err != nil {
+					return usagef("--after %q: it is the position of a batch, a whole number, or empty for the beginning", text)
+				}
+				after = int64(n)
+			}
 			client, err := o.operator(env)
 			if err != nil {
 				return err
 			}
 			defer client.Close()
+			o.account = "-" // an operator's command, of no account
 			out := bufio.NewWriter(env.Out)
 			for done := false; !done; {
 				if after, done, err = exportPage(cmd, client, out, after); err != nil {
-					return err
+					return o.explain(err)
 				}
 			}
 			return nil
 		},
 	}
 	o.operatorFlags(cmd.Flags())
-	cmd.Flags().Int64Var(&after, "after", 0, "the position of the last batch that was read already")
+	cmd.Flags().StringVar(&text, "after", "", "the position of the last batch that was read already")
 	return cmd
 }
 

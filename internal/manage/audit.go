@@ -2,6 +2,7 @@ package manage
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -90,6 +91,9 @@ func (a *API) listAudit(c *call) (reply, error) {
 		return reply{}, err
 	}
 	list, next, err := a.o.Audit.Audit(c.r.Context(), q)
+	if err == nil && len(list) == 0 && next == 0 {
+		err = a.heardOf(c, q.Account)
+	}
 	if err != nil {
 		return reply{}, err
 	}
@@ -105,6 +109,22 @@ func (a *API) listAudit(c *call) (reply, error) {
 		page.Records[i] = a.recordJSON(r)
 	}
 	return reply{http.StatusOK, page}, nil
+}
+
+// heardOf is a refusal where the operator asks for records of an account that there never
+// was. One that is deleted has records, for as long as they are kept.
+func (a *API) heardOf(c *call, account tenant.AccountID) error {
+	if _, asked := c.query["account"]; !asked {
+		return nil
+	}
+	_, err := a.o.Accounts.Account(c.r.Context(), account)
+	if !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
+	if list, next, auditErr := a.o.Audit.Audit(c.r.Context(), store.AuditQuery{Account: account, Limit: 1}); auditErr != nil || len(list) > 0 || next != 0 {
+		return auditErr
+	}
+	return accountError(err)
 }
 
 // auditQuery reads which records are asked for: of an owner's call always those of the
@@ -142,6 +162,14 @@ func (c *call) auditQuery(p store.Page) (store.AuditQuery, error) {
 			}
 			*to = t
 		}
+	}
+	if !q.Since.IsZero() && !q.Until.IsZero() && !q.Until.After(q.Since) {
+		return q, badQuery("until", "until is not after since.")
+	}
+	switch kind := store.ActorKind(q.KeyID); kind {
+	case store.ActorOperator, store.ActorSystem, store.ActorFile: // which no key is called
+		q.KeyID, q.Actor = "", kind
+	default:
 	}
 	return q, nil
 }

@@ -327,6 +327,41 @@ func TestOwnerSeesOwnRecords(t *testing.T) {
 	}
 }
 
+// What the operator, the file and the service did was found by no filter, and an account
+// that never was had an empty list, as if nothing had been done to it.
+func TestAuditFilters(t *testing.T) {
+	g := newRig(t)
+	g.newAccount("other")
+	if got := g.ask(g.operator, "", http.MethodDelete, "/v1/accounts/other", ""); got.status >= 300 {
+		t.Fatal(got.body)
+	}
+	if err := g.store.Declare(t.Context(), store.Declaration{Accounts: []store.Account{{ID: "acme", State: tenant.Active}}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []store.ActorKind{store.ActorOperator, store.ActorFile, store.ActorSystem} {
+		for _, r := range g.records(g.operator, "", "?limit=200&actor="+string(kind)) {
+			if r.Actor.Kind != kind {
+				t.Errorf("actor=%s shows %+v", kind, r)
+			}
+		}
+	}
+	if len(g.records(g.operator, "", "?actor=operator")) == 0 || len(g.records(g.owner, g.key, "?actor=file")) != 1 {
+		t.Error("nothing is found by a kind of actor")
+	}
+	if got := g.records(g.operator, "", "?account=other&actor=file"); len(got) != 0 {
+		t.Errorf("of a deleted account: %v", got)
+	}
+	if got := g.ask(g.operator, "", http.MethodGet, "/v1/audit?account=nope1", ""); got.refused() != "ACCOUNT_NOT_FOUND " && got.refused() != "ACCOUNT_NOT_FOUND" {
+		t.Errorf("of an account that never was: %d %s", got.status, got.body)
+	}
+	for _, until := range []string{"2027-01-01T00:00:00Z", "2027-01-02T00:00:00Z"} {
+		got := g.own(http.MethodGet, "/v1/audit?since=2027-01-02T00:00:00Z&until="+until, "")
+		if got.refused() != "INVALID_QUERY until" {
+			t.Errorf("until %s: %d %s", until, got.status, got.body)
+		}
+	}
+}
+
 // Each record is on one page, while more of them come.
 func TestAuditPages(t *testing.T) {
 	g := newRig(t)

@@ -72,14 +72,19 @@ func (r *Reconciler) condemn(ctx context.Context, s *store.Stream) error {
 	return r.remove(ctx, s)
 }
 
-// maxTTL bounds the TTLs that are believed to end, far below what a time.Duration holds.
-const maxTTL = 100 * 365 * 24 * time.Hour
+// maxTTL bounds what is told of a TTL, in seconds: above it JSON's readers know no number
+// from the next. A node has room for more.
+const maxTTL = 1<<53 - 1
 
 // sightOf reads what a node says of a stream.
 func sightOf(h http.Header) store.Sight {
 	seen := store.Sight{Incarnation: h.Get(incarnationHeader), ContentType: h.Get("Content-Type")}
-	if n, err := strconv.ParseInt(h.Get("Stream-TTL"), 10, 64); err == nil && n >= 0 && n <= int64(maxTTL/time.Second) {
-		seen.TTL = time.Duration(max(n, 1)) * time.Second // one of 0 is over at once
+	switch n, err := strconv.ParseUint(h.Get("Stream-TTL"), 10, 64); {
+	case err != nil: // there is none
+	case n == 0:
+		seen.TTL = store.OverAtOnce
+	default:
+		seen.TTL = int64(min(n, maxTTL))
 	}
 	if t, err := time.Parse(time.RFC3339, h.Get("Stream-Expires-At")); err == nil {
 		seen.ExpiresAt = t.UTC().Truncate(time.Microsecond)

@@ -3,6 +3,7 @@ package manage
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -51,6 +52,39 @@ func TestClientsStreamsExpire(t *testing.T) {
 		defer mu.Unlock()
 		if heads > 60 { // "used" once in 45 s for 26 minutes, and the others a few times
 			t.Errorf("%d looks", heads)
+		}
+	})
+}
+
+// What a node says of a TTL is what lists and records say. A TTL of more than a hundred
+// years was told as none, and one of 0 as 1.
+func TestTTLIsToldAsItIs(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		g := newRig(t)
+		for text, want := range map[string]int64{
+			"0": 0, "1": 1, "4294967295": 4294967295, "9223372037": 9223372037, "31536000000": 31536000000,
+			"18446744073709551615": 1<<53 - 1, // what JSON can say
+		} {
+			before := g.newest()
+			if got := g.client(http.MethodPut, "a", "text/plain", "", "Stream-TTL", text); got.status != http.StatusCreated || got.header.Get("Stream-TTL") != text {
+				t.Fatalf("%s: %d %v", text, got.status, got.header)
+			}
+			if got := g.listed("a").at("ttl_seconds"); got != float64(want) {
+				t.Errorf("%s is listed as %v", text, got)
+			}
+			records, _, err := g.store.Audit(t.Context(), store.AuditQuery{Limit: 1})
+			if err != nil || len(records) != 1 || records[0].ID <= before {
+				t.Fatalf("%s: records %v, %v", text, records, err)
+			}
+			if details := string(records[0].Details); !strings.Contains(details, fmt.Sprintf(`"ttl_seconds":{"to":%d}`, want)) {
+				t.Errorf("%s is recorded as %s", text, details)
+			}
+			time.Sleep(time.Minute)
+			if text == "0" {
+				g.isState("a", "")
+				continue
+			}
+			g.client(http.MethodDelete, "a", "", "")
 		}
 	})
 }

@@ -50,8 +50,8 @@ func (a *API) streamJSON(s store.Stream) streamJSON {
 		state = store.Deleting // by a client, whose request has no answer yet
 	}
 	var ttl *int64
-	if s.TTL > 0 {
-		ttl = new(int64(s.TTL / time.Second))
+	if s.TTL != 0 {
+		ttl = new(max(0, s.TTL))
 	}
 	return streamJSON{
 		Name: s.Name, URL: a.o.Origin + tenant.StreamPath(s.Account, s.Name), ContentType: s.ContentType, Region: region,
@@ -239,7 +239,7 @@ func (a *API) taken(c *call, want store.Stream) error {
 		differs, how = "public", "and is public"
 	case has.Public != want.Public:
 		differs, how = "public", "and is private"
-	case has.TTL > 0:
+	case has.TTL != 0:
 		differs, how = "expires_at", "and expires when it is not used"
 	case has.ExpiresAt.Equal(want.ExpiresAt):
 		return refusal.Because(refusal.StreamTaken, "This stream exists with these settings already: there is nothing to create.", nil)

@@ -87,7 +87,7 @@ func (a *API) hours(q query) (from, to usage.Hour, err error) {
 	}
 	switch {
 	case !begin.Before(end):
-		return 0, 0, badQuery("to", "to is behind from.")
+		return 0, 0, badQuery("to", "to is not after from.")
 	case end.Sub(begin) > usageRange:
 		return 0, 0, badQuery("from", "from is at most 31 days before to: ask for less at once.")
 	}

@@ -1,6 +1,7 @@
 package refusal
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -118,17 +119,22 @@ func Write(w http.ResponseWriter, method string, r *Refusal) error {
 	if r.OAuth != nil {
 		shape = r.OAuth
 	}
-	text, err := json.Marshal(shape)
-	if err != nil {
+	// Not for HTML: what it would be escaped for takes it for none (Protect), and people
+	// read it as it is.
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(shape); err != nil {
 		return err
 	}
+	text.Truncate(text.Len() - 1) // its line's end
 	h := w.Header()
 	for _, name := range foreign() {
 		h.Del(name)
 	}
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
-	h.Set("Content-Length", strconv.Itoa(len(text)))
+	h.Set("Content-Length", strconv.Itoa(text.Len()))
 	Protect(h)
 	if slices.Contains(entry.Headers, "Retry-After") {
 		h.Set("Retry-After", retryAfterNow)
@@ -140,6 +146,6 @@ func Write(w http.ResponseWriter, method string, r *Refusal) error {
 	if method == http.MethodHead {
 		return nil
 	}
-	_, err = w.Write(text)
+	_, err := w.Write(text.Bytes())
 	return err
 }

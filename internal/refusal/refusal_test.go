@@ -118,6 +118,17 @@ func TestFrom(t *testing.T) {
 	}
 }
 
+// "<key>" was written \u003ckey\u003e.
+func TestSentencesAreReadAsTheyAre(t *testing.T) {
+	rec := httptest.NewRecorder()
+	if err := Write(rec, http.MethodGet, Because(InvalidRequest, "Send <key> & wait.", nil)); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := rec.Body.String(), `{"error":{"code":"INVALID_REQUEST","message":"Send <key> & wait."}}`; got != want {
+		t.Errorf("body %s, want %s", got, want)
+	}
+}
+
 // A form that is told only that something is wrong cannot mark what.
 func TestField(t *testing.T) {
 	rec := httptest.NewRecorder()

@@ -71,7 +71,7 @@ func Table() []Entry {
 
 func clientFaults() []Entry {
 	return []Entry{
-		{InvalidRequest, http.StatusBadRequest, "The request does not parse: check its target, its headers and its framing.", "the path, the target's form or the framing does not parse", nil, OutcomeNone},
+		{InvalidRequest, http.StatusBadRequest, "The request does not parse: check its target, its headers and its framing.", "the path, the target's form or the framing does not parse; a PUT of a fork", nil, OutcomeNone},
 		{InvalidQuery, http.StatusBadRequest, "The query does not parse: send offset and live at most once, live as sse or long-poll, and no ';'.", "the query does not parse", nil, OutcomeNone},
 		{BodyUnreadable, http.StatusBadRequest, "The request body broke off or is not framed as declared; nothing of it was applied. Send it again.", "a body that breaks while it is read, before anything was forwarded", nil, OutcomeNone},
 		{InvalidCredential, http.StatusUnauthorized, "A valid API key is needed: send it once, as 'Authorization: Bearer <key>'.", "no credential where one is needed; malformed, unknown or revoked; two Authorization headers; another scheme; an agent's key used directly", []string{"WWW-Authenticate"}, OutcomeNone},

@@ -69,7 +69,8 @@ type AuditQuery struct {
 	Account      tenant.AccountID
 	Since, Until time.Time // from Since on, before Until
 	Action       Action
-	KeyID        string // of the actor
+	KeyID        string    // of the actor
+	Actor        ActorKind // which kind of one
 	Target       string
 	Limit        int // at least 1
 }
@@ -99,6 +100,7 @@ func (s *Store) Audit(ctx context.Context, q AuditQuery) (page []Record, next in
 	w.and("at <", micros(q.Until), !q.Until.IsZero())
 	w.and("action =", string(q.Action), q.Action != "")
 	w.and("actor_key =", q.KeyID, q.KeyID != "")
+	w.and("actor =", string(q.Actor), q.Actor != "")
 	w.and("target =", q.Target, q.Target != "")
 	page, err = list(ctx, s.read, scanRecord, `SELECT `+auditColumns+` FROM audit WHERE TRUE`+w.text+` ORDER BY id DESC `+w.limit(q.Limit+1), w.args...)
 	switch {

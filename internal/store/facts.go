@@ -50,8 +50,8 @@ func keyFacts(k tenant.Key) facts {
 
 func (st Stream) facts() facts {
 	var ttl any
-	if st.TTL > 0 {
-		ttl = int64(st.TTL / time.Second)
+	if st.TTL != 0 {
+		ttl = max(0, st.TTL)
 	}
 	return facts{
 		"content_type": st.ContentType, "public": st.Public, "expires_at": timeFact(st.ExpiresAt), "ttl_seconds": ttl, declaredFact: st.Declared,

@@ -30,7 +30,7 @@ const (
 // Sight is what a node has said of a stream.
 type Sight struct {
 	Incarnation, ContentType string
-	TTL                      time.Duration
+	TTL                      int64 // as a Stream's
 	ExpiresAt                time.Time
 }
 
@@ -332,15 +332,23 @@ func (c *change) sighted(ctx context.Context, st Stream, seen Sight) error {
 	switch {
 	case !seen.ExpiresAt.IsZero():
 		look = later(seen.ExpiresAt, c.now).Add(lookAfter)
-	case seen.TTL > 0 && anew:
-		look = c.now.Add(seen.TTL + lookAfter)
-	case seen.TTL > 0:
-		look = c.now.Add(min(lookEvery, seen.TTL+lookAfter))
+	case seen.TTL != 0 && anew:
+		look = c.now.Add(life(seen.TTL) + lookAfter)
+	case seen.TTL != 0:
+		look = c.now.Add(min(lookEvery, life(seen.TTL)+lookAfter))
 	}
 	return run(ctx, c.tx, `UPDATE streams SET state = 'active', protocol = $2, incarnation = $3, content_type = $4, public = $5,
 		created_at = $6, expires_at = $7, ttl = $8, look_at = $9, doomed_by = '' WHERE id = $1`,
 		st.ID, st.Protocol, seen.Incarnation, seen.ContentType, st.Public,
-		micros(st.CreatedAt), micros(seen.ExpiresAt), int64(seen.TTL/time.Second), micros(look))
+		micros(st.CreatedAt), micros(seen.ExpiresAt), seen.TTL, micros(look))
+}
+
+// maxLife is the end of what is waited for, far below what a time.Duration holds.
+const maxLife = 100 * 365 * 24 * time.Hour
+
+// life is a TTL as a time.
+func life(ttl int64) time.Duration {
+	return time.Duration(max(0, min(ttl, int64(maxLife/time.Second)))) * time.Second
 }
 
 func later(a, b time.Time) time.Time {

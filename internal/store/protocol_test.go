@@ -146,13 +146,13 @@ func TestLookLater(t *testing.T) {
 		wants(t, "an older look", r.Saw(ctx, first, nil, true), ErrNotFound)
 		now, err := r.Stream(ctx, "acme", "a")
 		must(t, err)
-		seen := Sight{Incarnation: "7", ContentType: "text/plain", TTL: time.Minute}
+		seen := Sight{Incarnation: "7", ContentType: "text/plain", TTL: 60}
 		must(t, r.Saw(ctx, now, &seen, true))
 		third := r.begin(t, "")
 		must(t, r.End(ctx, someone(), first.ID, 1, Refused, Sight{}))
 		r.is(t, "after a settled one", func(st Stream) bool { return st.Unanswered == 1 && !st.BusyUntil.IsZero() })
 		must(t, r.End(ctx, someone(), third.ID, third.Attempts, Made, seen))
-		r.is(t, "made again", func(st Stream) bool { return st.Unanswered == 0 && st.TTL == time.Minute })
+		r.is(t, "made again", func(st Stream) bool { return st.Unanswered == 0 && st.TTL == 60 })
 		r.clock.pass(time.Minute + lookAfter)
 		if r.looks(t) != 1 {
 			t.Error("it is not looked at")
@@ -200,7 +200,7 @@ func TestAttemptAtDeclared(t *testing.T) {
 		wants(t, "deleted", err, ErrDeclared)
 		for _, in := range []string{"7", "8"} {
 			st := r.begin(t, "")
-			must(t, r.End(ctx, someone(), st.ID, st.Attempts, Made, Sight{Incarnation: in, ContentType: "text/csv", TTL: time.Minute}))
+			must(t, r.End(ctx, someone(), st.ID, st.Attempts, Made, Sight{Incarnation: in, ContentType: "text/csv", TTL: 60}))
 			r.is(t, "made", func(st Stream) bool {
 				return st.Declared && st.Public && st.ContentType == "text/plain" && st.TTL == 0 && st.Incarnation == in && !st.Protocol
 			})

@@ -102,8 +102,9 @@ type Stream struct {
 	Incarnation string // as Ursula says it; empty while it has not
 	CreatedAt   time.Time
 	ExpiresAt   time.Time // zero = never
-	// TTL is after how long without use Ursula lets it go, in whole seconds; 0 = never.
-	TTL time.Duration
+	// TTL is after how many seconds without use Ursula lets it go; 0 = never.
+	// One of no time at all is OverAtOnce.
+	TTL int64
 	// Protocol says that a client made it at its own URL: Ursula ends it, and nobody but
 	// the client may make it.
 	Protocol bool
@@ -125,6 +126,9 @@ type Stream struct {
 
 // Whatever is all incarnations of a Doomed stream.
 const Whatever = "*"
+
+// OverAtOnce is the TTL of a stream that Ursula lets go as soon as it has it.
+const OverAtOnce = -1
 
 // Page is a part of a list, in the order of ids or names.
 type Page struct {

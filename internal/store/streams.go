@@ -15,7 +15,7 @@ func scanStream(r row) (Stream, error) {
 	var created, expires, busy, ttl int64
 	err := r.Scan(&st.ID, &st.Account, &st.Name, &st.ContentType, &st.Public, &st.Declared, &st.State, &st.Region, &st.Incarnation, &created, &expires, &busy,
 		&st.Protocol, &st.Attempts, &st.Unanswered, &st.Doomed, &ttl, &st.MadeBy, &st.DoomedBy)
-	st.CreatedAt, st.ExpiresAt, st.BusyUntil, st.TTL = moment(created), moment(expires), moment(busy), time.Duration(ttl)*time.Second
+	st.CreatedAt, st.ExpiresAt, st.BusyUntil, st.TTL = moment(created), moment(expires), moment(busy), ttl
 	return st, err
 }
 
@@ -74,7 +74,7 @@ func (c *change) insertStream(ctx context.Context, st Stream) error {
 	c.tellStream(st)
 	return run(ctx, c.tx, `INSERT INTO streams (`+streamColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)`,
 		st.ID, string(st.Account), string(st.Name), st.ContentType, st.Public, st.Declared, string(st.State), st.Region, st.Incarnation,
-		micros(st.CreatedAt), micros(st.ExpiresAt), micros(busy), st.Protocol, st.Attempts, st.Unanswered, st.Doomed, int64(st.TTL/time.Second), st.MadeBy, st.DoomedBy)
+		micros(st.CreatedAt), micros(st.ExpiresAt), micros(busy), st.Protocol, st.Attempts, st.Unanswered, st.Doomed, st.TTL, st.MadeBy, st.DoomedBy)
 }
 
 // onSharedClock is the time of the store's clock at which it is that time here.

@@ -58,6 +58,27 @@ func TakeOverFile(path string) (*File, error) {
 	return w, err
 }
 
+// CheckFile says why OpenFile would not open the file, as far as that is seen without
+// making it. The error wraps ErrNoFile, or is the system's.
+func CheckFile(path string) error {
+	folder, err := os.Stat(filepath.Dir(path))
+	if err == nil && !folder.IsDir() {
+		err = fmt.Errorf("%s is no folder", filepath.Dir(path))
+	}
+	if err != nil {
+		return err
+	}
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err == nil && !info.Mode().IsRegular():
+		return fmt.Errorf("%s %w", path, ErrNoFile)
+	default:
+		return err
+	}
+}
+
 // Write implements Sink. A batch whose line was written and not acknowledged by the disk
 // is written again, and stands there twice then, the same.
 func (w *File) Write(_ context.Context, b *Batch) error {

@@ -14,8 +14,8 @@ type Options struct {
 	// Principals bounds how many are counted apart between two drains, over all accounts,
 	// classes and hours; the rest goes to their accounts as a whole. 0 = 10,000.
 	Principals int
-	// StreamReads bounds of how many streams the reads are counted between two drains; 0 = of
-	// none.
+	// StreamReads bounds how many sums of reads of one stream are kept between two drains,
+	// one of each class of it; 0 = none.
 	StreamReads int
 }
 
