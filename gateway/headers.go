@@ -24,7 +24,9 @@ func cleanRequest(h http.Header) {
 
 func clientOnly(name string) bool {
 	switch name {
-	case "Authorization", "Cookie", "Idempotency-Key", "X-Idempotency-Key",
+	// A fork's source is another stream, which nobody has authorised; Ursula knows no forks.
+	case "Stream-Forked-From", "Stream-Fork-Offset", "Stream-Fork-Sub-Offset",
+		"Authorization", "Cookie", "Idempotency-Key", "X-Idempotency-Key",
 		"X-Http-Method-Override", "X-Http-Method", "X-Method-Override",
 		"X-Original-Url", "X-Original-Uri", "X-Original-Host", "X-Rewrite-Url", "X-Host",
 		"Forwarded", "Via", "X-Real-Ip", "True-Client-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "Cf-Connecting-Ip", "Fastly-Client-Ip",
@@ -32,8 +34,6 @@ func clientOnly(name string) bool {
 		return true
 	}
 	return strings.HasPrefix(name, "X-Ursula-") || strings.HasPrefix(name, "X-Forwarded") || strings.HasPrefix(name, "Proxy-") ||
-		// A fork's source is another stream, which nobody has authorised.
-		forks(name) ||
 		// A node, or what stands before it, may read '_' as '-'.
 		strings.Contains(name, "_")
 }

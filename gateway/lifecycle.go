@@ -71,27 +71,14 @@ const (
 func changes(op Operation) bool { return op == Create || op == Delete }
 
 // lifecycle keeps the making and deleting of streams for the Management API, unless
-// clients do so themselves; and it makes no fork, which Ursula does not know: a stream
-// that is made without what was to be in it is not what its client asked for.
+// clients do so themselves.
 func (c *chain) lifecycle(next handler) handler {
 	return func(s *Scope, w http.ResponseWriter, r *http.Request) error {
 		if c.Lifecycle == nil && changes(s.Route.Operation) {
 			return refusal.New(refusal.StreamLifecycle, nil)
 		}
-		if s.Route.Operation == Create {
-			for name := range r.Header {
-				if forks(name) {
-					return refusal.Because(refusal.InvalidRequest, "Forks are not known here: leave "+name+" out, and append what is to be in the stream.", nil).About(name)
-				}
-			}
-		}
 		return next(s, w, r)
 	}
-}
-
-// forks reports whether a header makes a PUT one of a fork.
-func forks(name string) bool {
-	return name == "Stream-Forked-From" || name == "Stream-Fork-Offset" || name == "Stream-Fork-Sub-Offset"
 }
 
 // change writes a client's change of a stream down before any byte of it goes to a node.

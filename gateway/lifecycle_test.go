@@ -151,7 +151,8 @@ func TestAnswersAreWrittenDown(t *testing.T) {
 				}
 				c.say(text)
 			}, protocol(l))
-			res := rg.Do(t, tc.method, "/acme/s.new", key, "first", "Content-Type", rigType, "Stream-TTL", "60", "Stream-Closed", "true")
+			res := rg.Do(t, tc.method, "/acme/s.new", key, "first", "Content-Type", rigType, "Stream-TTL", "60", "Stream-Closed", "true",
+				"Stream-Forked-From", "/other/s.priv", "Stream-Fork-Offset", "0")
 			if told := l.take(); !slices.Equal(told, []string{tc.told}) {
 				t.Errorf("written down %q, want %q", told, tc.told)
 			}
@@ -169,32 +170,10 @@ func TestAnswersAreWrittenDown(t *testing.T) {
 			if got.Body != "first" || got.Header.Get("Stream-TTL") != "60" || got.Header.Get("Stream-Closed") != "true" {
 				t.Errorf("the node got %q %v", got.Body, got.Header)
 			}
+			if strings.Contains(got.Head, "Fork") {
+				t.Errorf("a fork's source went to the node: %s", got.Head)
+			}
 		})
-	}
-}
-
-// A fork was answered 201 with an empty stream: the headers that name its source were left
-// out, and the rest was a PUT as any other. Nothing of one is written down or sent.
-func TestForksAreRefused(t *testing.T) {
-	for _, name := range []string{"Stream-Forked-From", "Stream-Fork-Offset", "stream-fork-sub-offset"} {
-		l := &ledger{}
-		rg, u := newUpRig(t, respond(whole(twoHundredOne, "", "")), protocol(l))
-		res := rg.Do(t, http.MethodPut, "/acme/s.new", key, "first", "Content-Type", rigType, name, "0")
-		if res.StatusCode != 400 || res.code() != string(refusal.InvalidRequest) || !strings.Contains(res.Text, "Forks are not known") {
-			t.Errorf("%s: %d %s", name, res.StatusCode, res.Text)
-		}
-		if told := l.take(); len(told) != 0 || len(u.requests()) != 0 {
-			t.Errorf("%s: written down %q, %d requests at the node", name, told, len(u.requests()))
-		}
-		// Whoever may not make the stream is told that, and no more.
-		if res := rg.Do(t, http.MethodPut, "/acme/s.new", "read", "", name, "0"); res.StatusCode != 403 {
-			t.Errorf("%s by a key that reads: %d %s", name, res.StatusCode, res.Text)
-		}
-		// Of anything else they are no part, and left out.
-		rg.Do(t, http.MethodDelete, "/acme/s.new", key, "", name, "0")
-		if got := u.requests(); len(got) != 1 || strings.Contains(got[0].Head, "ork") {
-			t.Errorf("%s of a DELETE went to the node: %v", name, got)
-		}
 	}
 }
 
