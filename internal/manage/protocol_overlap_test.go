@@ -19,7 +19,7 @@ func TestClientsOverlap(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		// Looks are what this test spends its time on.
 		g := newRig(t, func(r *ReconcilerOptions, _ *Options) { r.Poll = 10 * time.Second })
-		random := rand.New(rand.NewPCG(8, 8)) //nolint:gosec // to be repeated
+		random := rand.New(rand.NewPCG(8, 8))                                                 //nolint:gosec // to be repeated
 		g.clientNodes = &slowNodes{Nodes: g.clientNodes, random: rand.New(rand.NewPCG(8, 9))} //nolint:gosec // to be repeated
 		seen := map[int]int{}
 		for range 30 {
