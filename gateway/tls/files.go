@@ -78,18 +78,11 @@ func (f *Files) Set(cert, key string) error {
 
 // Run looks at the pair every 5 s until ctx ends.
 func (f *Files) Run(ctx context.Context) {
-	tick := time.NewTicker(filesEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			f.mu.Lock()
-			f.look()
-			f.mu.Unlock()
-		}
-	}
+	every(ctx, filesEvery, func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.look()
+	})
 }
 
 // look takes the pair where it has changed and is a good one.

@@ -237,16 +237,7 @@ func (i *Internal) issue(names []string) error {
 
 // Run renews the certificate until ctx ends.
 func (i *Internal) Run(ctx context.Context) {
-	tick := time.NewTicker(internalLook)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			i.renew()
-		}
-	}
+	every(ctx, internalLook, i.renew)
 }
 
 func (i *Internal) renew() {

@@ -66,3 +66,17 @@ func ServerConfig(s Source) *tls.Config {
 	}
 	return c
 }
+
+// every calls do at each tick, until ctx ends.
+func every(ctx context.Context, pause time.Duration, do func()) {
+	tick := time.NewTicker(pause)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			do()
+		}
+	}
+}

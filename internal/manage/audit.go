@@ -11,7 +11,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"sluice/auth"
 	"sluice/internal/store"
 	"sluice/internal/telemetry"
 	"sluice/internal/tenant"
@@ -23,13 +22,13 @@ func (a *API) author(c *call) store.Author {
 	if a.operator {
 		return store.ByOperator(c.client, telemetry.Foreign(id))
 	}
-	return keyAuthor(c.principal, c.client, id)
+	return keyAuthor(c.principal.Account, c.principal.KeyID, c.client, id)
 }
 
 // keyAuthor is who makes a change that a good credential asks for. client is who asks as
 // the gateway understood it. The request id may be the client's own text.
-func keyAuthor(p *auth.Principal, client netip.Addr, requestID string) store.Author {
-	return store.ByKey(p.Account, p.KeyID, client, telemetry.Foreign(requestID))
+func keyAuthor(account tenant.AccountID, keyID string, client netip.Addr, requestID string) store.Author {
+	return store.ByKey(account, keyID, client, telemetry.Foreign(requestID))
 }
 
 // peer is whom a request of the admin listener comes from. No proxy is believed there.

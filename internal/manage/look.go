@@ -3,7 +3,6 @@ package manage
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -16,14 +15,12 @@ import (
 // made here: a PUT without the client's first body, its TTL or its closure would turn the
 // client's own repeat into a 200, and lose the rest.
 func (r *Reconciler) look(ctx context.Context, s *store.Stream) error {
-	head, err := r.askNode(ctx, http.MethodHead, s, nil)
+	head, err := r.headOf(ctx, s)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w: %w", errLater, err)
+		return err
 	case head.gone():
 		return r.absent(ctx, s)
-	case head.status != http.StatusOK || head.incarnation() == "":
-		return fmt.Errorf("%w: %w", errLater, unexpected(http.MethodHead, head))
 	case s.Doomed == store.Whatever, s.Doomed == head.incarnation():
 		return r.condemn(ctx, s)
 	}

@@ -13,7 +13,6 @@ import (
 
 	"sluice/internal/refusal"
 	"sluice/internal/store"
-	"sluice/internal/telemetry"
 	"sluice/internal/tenant"
 )
 
@@ -93,7 +92,7 @@ func (p *Protocol) Begin(ctx context.Context, c StreamChange) (*Attempt, error) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, beginWait)
 	defer cancel()
-	by := store.ByKey(c.Account, c.KeyID, c.Client, telemetry.Foreign(c.RequestID))
+	by := keyAuthor(c.Account, c.KeyID, c.Client, c.RequestID)
 	row, err := p.o.Streams.Begin(ctx, by, want)
 	if err != nil {
 		return nil, p.refuse(row, c.Remove, err)

@@ -1,7 +1,6 @@
 package manage
 
 import (
-	"fmt"
 	"net/http"
 	"testing"
 	"time"
@@ -69,31 +68,7 @@ func deeds() map[string][]deed {
 // undone: the first body is there once, and a stream that was deleted does not come up again
 // by a PUT that is late. The same where it goes on, and only that step is lost, not answered,
 // or takes effect late.
-func TestClientsFaultAtEveryStep(t *testing.T) {
-	for name, script := range deeds() {
-		if name != "another" && !soak() {
-			continue
-		}
-		for _, ends := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s/ends=%t", name, ends), func(t *testing.T) {
-				at := 1
-				for met := true; met; at++ {
-					met = false
-					for what := range faults {
-						t.Run(fmt.Sprintf("%d/%s", at, what), func(t *testing.T) {
-							i := &injector{at: at, what: what, ends: ends, after: 14 * time.Second}
-							clientFaultAt(t, script, i)
-							met = met || len(i.seen()) >= at
-						})
-					}
-				}
-				if at <= 2*len(script) {
-					t.Fatalf("%d steps: nothing is tried", at-1)
-				}
-			})
-		}
-	}
-}
+func TestClientsFaultAtEveryStep(t *testing.T) { atEveryStep(t, deeds(), clientFaultAt) }
 
 // clientFaultAt does the deeds in a process with a fault, and then in one without looks that
 // all is well.

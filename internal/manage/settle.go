@@ -181,16 +181,27 @@ func (r *Reconciler) deleteUnowned(ctx context.Context, s *store.Stream) error {
 	return errors.Join(errSuperseded, err)
 }
 
-// remove does the next step of a Deleting row; nil says that the row is gone.
-func (r *Reconciler) remove(ctx context.Context, s *store.Stream) error {
+// headOf asks what Ursula has of a stream: it is there, with an incarnation, or surely gone.
+// The error is errLater.
+func (r *Reconciler) headOf(ctx context.Context, s *store.Stream) (nodeAnswer, error) {
 	head, err := r.askNode(ctx, http.MethodHead, s, nil)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w: %w", errLater, err)
+		return head, fmt.Errorf("%w: %w", errLater, err)
+	case !head.gone() && (head.status != http.StatusOK || head.incarnation() == ""):
+		return head, fmt.Errorf("%w: %w", errLater, unexpected(http.MethodHead, head))
+	}
+	return head, nil
+}
+
+// remove does the next step of a Deleting row; nil says that the row is gone.
+func (r *Reconciler) remove(ctx context.Context, s *store.Stream) error {
+	head, err := r.headOf(ctx, s)
+	switch {
+	case err != nil:
+		return err
 	case head.gone():
 		return r.missing(ctx, s)
-	case head.status != http.StatusOK || head.incarnation() == "":
-		return fmt.Errorf("%w: %w", errLater, unexpected(http.MethodHead, head))
 	}
 	// The name is still this row's, so what was seen is.
 	if err := r.o.Store.Busy(ctx, s.ID, r.o.Now().Add(r.o.Request)); err != nil {

@@ -184,8 +184,13 @@ var errUnrecorded = errors.New("a change without a record")
 
 // record notes what the change does to one thing, to be written with it.
 func (c *change) record(action Action, account tenant.AccountID, target string, details json.RawMessage) {
+	c.recordBy(c.by, action, account, target, details)
+}
+
+// recordBy is record of what somebody else did, and only shows now.
+func (c *change) recordBy(by Author, action Action, account tenant.AccountID, target string, details json.RawMessage) {
 	c.records = append(c.records, Record{
-		Actor: c.by.actor, Client: c.by.client, RequestID: c.by.requestID,
+		Actor: by.actor, Client: by.client, RequestID: by.requestID,
 		Account: account, Action: action, Target: target, Details: details,
 	})
 }

@@ -180,7 +180,7 @@ func (c *change) gone(ctx context.Context, st Stream, alone, deleted bool) error
 	case st.Unanswered > 0:
 		return c.lookNow(ctx, st, Whatever)
 	case deleted || st.Incarnation != "":
-		c.recordDeleted(st)
+		c.recordDeleted(c.by, st)
 	default:
 		c.nothingNew()
 	}
@@ -270,8 +270,7 @@ func (s *Store) Condemn(ctx context.Context, st Stream) error {
 		if now.changed(st) || now.Declared {
 			return ErrNotFound
 		}
-		c.by = authorOf(now.DoomedBy)
-		c.recordDeleted(now)
+		c.recordDeleted(authorOf(now.DoomedBy), now)
 		c.tellStream(now)
 		return run(ctx, c.tx, `UPDATE streams SET state = 'deleting' WHERE id = $1`, st.ID)
 	})
@@ -279,27 +278,21 @@ func (s *Store) Condemn(ctx context.Context, st Stream) error {
 
 // recordDeleted records that a stream is deleted, and first that it was made where that is
 // only known by this.
-func (c *change) recordDeleted(st Stream) {
+func (c *change) recordDeleted(by Author, st Stream) {
 	if st.Incarnation == "" && st.MadeBy != "" {
-		by := c.by
-		c.by = authorOf(st.MadeBy)
-		c.record(StreamCreate, st.Account, string(st.Name), made(st.facts()))
-		c.by = by
+		c.recordBy(authorOf(st.MadeBy), StreamCreate, st.Account, string(st.Name), made(st.facts()))
 	}
-	c.record(StreamDelete, st.Account, string(st.Name), lost(st.facts()))
+	c.recordBy(by, StreamDelete, st.Account, string(st.Name), lost(st.facts()))
 }
 
 // recordEnd records that a stream is gone: by a DELETE without an answer where there was
 // one, else Ursula has let it go.
 func (c *change) recordEnd(st Stream) {
-	by := c.by
-	c.by = authorOf(st.DoomedBy)
 	action := StreamDelete
 	if st.DoomedBy == "" {
 		action = StreamExpire
 	}
-	c.record(action, st.Account, string(st.Name), lost(st.facts()))
-	c.by = by
+	c.recordBy(authorOf(st.DoomedBy), action, st.Account, string(st.Name), lost(st.facts()))
 }
 
 // changed reports whether something happened to a stream since it was as before.
