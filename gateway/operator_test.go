@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,6 +25,7 @@ type operatorRig struct {
 	missing map[string]string
 	restart []string
 	err     error
+	pprof   bool
 }
 
 const operatorToken = "an-operators-token"
@@ -30,7 +33,14 @@ const operatorToken = "an-operators-token"
 func newOperatorRig(token string) *operatorRig {
 	rig := &operatorRig{}
 	o := OperatorOptions{
-		Missing: func() map[string]string { return rig.missing },
+		Parts: func() []Part {
+			parts := []Part{{Name: "server", Ready: true}}
+			for _, name := range slices.Sorted(maps.Keys(rig.missing)) {
+				parts = append(parts, Part{Name: name, State: rig.missing[name]})
+			}
+			return parts
+		},
+		Profiles: func() bool { return rig.pprof },
 		Reload: func(context.Context) ([]string, error) {
 			rig.reloads++
 			return rig.restart, rig.err
