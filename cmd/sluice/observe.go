@@ -36,7 +36,7 @@ func (a *App) gauges(lost func() int64) error {
 		telemetry.GaugeFunc(a.registry, "sluice_open_connections", func() float64 { return float64(a.connections.Open()) }),
 		a.gatewayGauges(),
 		a.traceGauges(),
-		telemetry.BuildInfo(a.registry, version()),
+		telemetry.BuildInfo(a.registry, release()),
 		telemetry.GaugeFunc(a.registry, "sluice_ready", func() float64 {
 			if len(a.missing()) > 0 {
 				return 0
@@ -96,7 +96,7 @@ func asNumber(is bool) float64 {
 // newTracer makes what traces are made by; it is off until settings are in force.
 func (a *App) newTracer(c *config.Config) *tracing.Tracer {
 	return tracing.New(tracing.Options{
-		Service: "sluice", Version: version(), Region: c.Region,
+		Service: "sluice", Version: release(), Region: c.Region,
 		Random: rand.Float64, // a chance, not a secret
 		Changed: func(err error) {
 			if err != nil {

@@ -100,10 +100,10 @@ func libraries() map[string][]string {
 		"github.com/caddyserver/certmagic": {"cmd/sluice", "gateway/tls", "internal/certstore"},
 		"github.com/mholt/acmez/v3/acme":   {"gateway/tls"},
 		// In tests alone: the authority that certificates are ordered of.
-		"github.com/letsencrypt/...":              {"internal/pebbletest"},
-		"github.com/miekg/dns":                    {"internal/pebbletest"},
-		"github.com/spf13/...":                    {"cmd/sluice", "internal/cli"},
-		"go.opentelemetry.io/...":                 {"internal/tracing", "internal/otlptest"},
+		"github.com/letsencrypt/...": {"internal/pebbletest"},
+		"github.com/miekg/dns":       {"internal/pebbletest"},
+		"github.com/spf13/...":       {"cmd/sluice", "internal/cli"},
+		"go.opentelemetry.io/...":    {"internal/tracing", "internal/otlptest"},
 		// It holds the globals, which nobody sets or reads.
 		"go.opentelemetry.io/otel":                nil,
 		"google.golang.org/protobuf/proto":        {"internal/tracing", "internal/otlptest"},

@@ -46,7 +46,9 @@ there is none, warnings or not, else 1.
 `
 
 // configFiles are those that have the file's sections.
-func configFiles() []string { return []string{"config/config.go", "config/limits.go", "config/tls.go", "config/trace.go"} }
+func configFiles() []string {
+	return []string{"config/config.go", "config/limits.go", "config/tls.go", "config/trace.go"}
+}
 
 // configuration writes docs/configuration.md.
 func configuration(root string) ([]byte, error) {

@@ -9,12 +9,24 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Span is a piece of work that is recorded. A nil one records nothing. It is safe for
-// concurrent use. Texts are cut at 256 bytes.
+// Span is a piece of work that is recorded. A nil one records nothing. What is said of
+// it is said by one goroutine; children may be begun by any. Texts are cut at 256 bytes.
 type Span struct {
 	span trace.Span
 	from *active
+	// What is said of it, until it ends: each call of the library would copy some.
+	said []attribute.KeyValue
 }
+
+func (s *Span) say(a attribute.KeyValue) {
+	if s.said == nil {
+		s.said = make([]attribute.KeyValue, 0, usualAttributes)
+	}
+	s.said = append(s.said, a)
+}
+
+// usualAttributes is about how many a span has.
+const usualAttributes = 20
 
 // Child begins a span of work within s.
 func (s *Span) Child(name string) *Span { return s.child(name, trace.SpanKindInternal) }
@@ -39,28 +51,28 @@ func (s *Span) Name(name string) {
 // Text notes a text; an empty one is left out.
 func (s *Span) Text(key, value string) {
 	if s != nil && value != "" {
-		s.span.SetAttributes(attribute.String(key, value))
+		s.say(attribute.String(key, value))
 	}
 }
 
 // Number notes a whole number.
 func (s *Span) Number(key string, value int64) {
 	if s != nil {
-		s.span.SetAttributes(attribute.Int64(key, value))
+		s.say(attribute.Int64(key, value))
 	}
 }
 
 // Seconds notes a duration in seconds.
 func (s *Span) Seconds(key string, value time.Duration) {
 	if s != nil {
-		s.span.SetAttributes(attribute.Float64(key, value.Seconds()))
+		s.say(attribute.Float64(key, value.Seconds()))
 	}
 }
 
 // Flag notes that something is so.
 func (s *Span) Flag(key string) {
 	if s != nil {
-		s.span.SetAttributes(attribute.Bool(key, true))
+		s.say(attribute.Bool(key, true))
 	}
 }
 
@@ -75,15 +87,20 @@ func (s *Span) Event(name string) {
 func (s *Span) Fail(kind string) {
 	if s != nil {
 		s.span.SetStatus(codes.Error, "")
-		s.span.SetAttributes(attribute.String("error.type", kind))
+		s.say(attribute.String("error.type", kind))
 	}
 }
 
 // End ends the span. What is said of it afterwards is lost.
 func (s *Span) End() {
-	if s != nil {
-		s.span.End()
+	if s == nil {
+		return
 	}
+	if len(s.said) > 0 {
+		s.span.SetAttributes(s.said...)
+		s.said = nil
+	}
+	s.span.End()
 }
 
 // TraceID is the trace's id in hex; "" of a nil span.
