@@ -34,7 +34,7 @@ func newOperatorRig(token string) *operatorRig {
 	rig := &operatorRig{}
 	o := OperatorOptions{
 		Parts: func() []Part {
-			parts := []Part{{Name: "server", Ready: true}}
+			parts := append(make([]Part, 0, 1+len(rig.missing)), Part{Name: "server", Ready: true})
 			for _, name := range slices.Sorted(maps.Keys(rig.missing)) {
 				parts = append(parts, Part{Name: name, State: rig.missing[name]})
 			}

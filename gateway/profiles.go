@@ -2,7 +2,7 @@ package gateway
 
 import (
 	"net/http"
-	"net/http/pprof" //nolint:gosec // what it registers by itself is never served: no server here has the default mux
+	"net/http/pprof" // what it registers by itself is never served: no server here has the default mux
 	"strings"
 
 	"sluice/internal/refusal"

@@ -103,10 +103,12 @@ func TestTraceOfARequest(t *testing.T) {
 	}
 	redirected := 0
 	for _, l := range lines {
-		if l["trace_id"] != traceOne || l["node"] == "" || l["node_seconds"].(float64) <= 0 {
+		seconds, _ := l["node_seconds"].(float64)
+		attempts, _ := l["attempts"].(float64)
+		if l["trace_id"] != traceOne || l["node"] == "" || seconds <= 0 {
 			t.Errorf("line %v", l)
 		}
-		if l["attempts"].(float64) > 1 {
+		if attempts > 1 {
 			redirected++
 		}
 	}

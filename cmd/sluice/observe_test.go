@@ -36,6 +36,7 @@ func TestMetricsOfThisMoment(t *testing.T) {
 	defer leave()
 	for range 2 {
 		res := e.open(ctx, t, http1(), e.Key, http.MethodGet, e.path("json")+"?offset=-1&live=sse", nil)
+		defer func() { _ = res.Body.Close() }()
 		if _, err := io.ReadFull(res.Body, make([]byte, 5)); err != nil {
 			t.Fatal(err)
 		}
@@ -43,7 +44,9 @@ func TestMetricsOfThisMoment(t *testing.T) {
 	e.wantSamples(t, "sluice_open_tails 2", "sluice_tails_largest_share 0.25", `sluice_open_tails_by_kind{kind="sse"} 2`)
 	leave()
 	e.wantSamples(t, "sluice_tails_largest_share 0", `sluice_open_tails_by_kind{kind="sse"} 0`)
-	eventually(t, "connections are closed", func() bool { return strings.Contains(e.admin(t, http.MethodGet, "/metrics").Text, "\nsluice_open_connections 0\n") })
+	eventually(t, "connections are closed", func() bool {
+		return strings.Contains(e.admin(t, http.MethodGet, "/metrics").Text, "\nsluice_open_connections 0\n")
+	})
 	m := e.admin(t, http.MethodGet, "/metrics").Text
 	for _, series := range []string{`sluice_build_info{goversion="go1.`, `sluice_upstream_head_seconds_bucket{node="`, `sluice_upstream_groups_led{node="`} {
 		if !strings.Contains(m, "\n"+series) {

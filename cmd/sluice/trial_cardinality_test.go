@@ -81,7 +81,7 @@ func (s *strangers) send(t *testing.T, n int) {
 	next := s.sent.Load()
 	end := next + int64(n)
 	for worker := range 8 {
-		random := rand.New(rand.NewPCG(uint64(worker), uint64(n)))
+		random := rand.New(rand.NewPCG(uint64(worker), uint64(n))) //nolint:gosec // the same each time
 		group.Go(func() {
 			for {
 				i := s.sent.Add(1)

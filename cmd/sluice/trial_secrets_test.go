@@ -31,7 +31,7 @@ func TestTrialSecrets(t *testing.T) {
 	e.start(t, file, nil)
 	unknown, token := newTestKey(t), e.token(t, e.Key)
 	child := e.token(t, token, "scope", "streams:read")
-	credentials := []string{e.Key, e.Reads, unknown, token, child, adminToken}
+	credentials := append(make([]string, 0, 8), e.Key, e.Reads, unknown, token, child, adminToken)
 	var said strings.Builder
 	for _, c := range credentials {
 		ways := everyWay(e, c)

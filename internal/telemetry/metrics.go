@@ -42,9 +42,12 @@ type Description struct {
 	Labels           []string
 }
 
-// Descriptions lists the metrics in the order of their names' appearance here;
-// NewMetrics makes them from this list, so the page cannot drift.
-func Descriptions() []Description {
+// Descriptions lists the metrics in the order of the page; NewMetrics makes them from
+// this list, so the page cannot drift.
+func Descriptions() []Description { return append(ofRequests(), ofParts()...) }
+
+// ofRequests are about what clients ask for, and what becomes of it.
+func ofRequests() []Description {
 	return []Description{
 		{"sluice_requests_total", "counter", "Requests answered, by operation and HTTP status; 499 stands for a client that left before its answer.", []string{"operation", "status"}},
 		{"sluice_request_duration_seconds", "histogram", "Time from a request's head to the end of its answer, tails left out.", []string{"operation"}},
@@ -68,6 +71,12 @@ func Descriptions() []Description {
 		{"sluice_open_tails_by_kind", "gauge", "Live reads open now, by kind: sse, long-poll.", []string{"kind"}},
 		{"sluice_tails_largest_share", "gauge", "Of its limit of open tails, the share that the account which is nearest to it has open on this replica; 1 is all. The log says whose.", nil},
 		{"sluice_open_uploads", "gauge", "Bodies over 1 MiB that are being read now.", nil},
+	}
+}
+
+// ofParts are about what the gateway is made of, and what it stands on.
+func ofParts() []Description {
+	return []Description{
 		{"sluice_redis_degraded", "gauge", "1 while Redis is configured and limits are counted by this replica alone.", nil},
 		{"sluice_replicas", "gauge", "Replicas that share the counts of limits, this one included, as last known.", nil},
 		{"sluice_rate_subjects", "gauge", "Accounts (and publics of accounts) whose rate is being counted.", nil},

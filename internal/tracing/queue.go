@@ -76,11 +76,8 @@ func (q *queue) OnEnd(s sdktrace.ReadOnlySpan) {
 // ForceFlush implements sdktrace.SpanProcessor; nobody calls it.
 func (q *queue) ForceFlush(context.Context) error { return nil }
 
-// Shutdown implements sdktrace.SpanProcessor.
-func (q *queue) Shutdown(context.Context) error {
-	q.close()
-	return nil
-}
+// Shutdown implements sdktrace.SpanProcessor; nobody calls it, since Tracer closes.
+func (q *queue) Shutdown(context.Context) error { return nil }
 
 // close sends what waits, for closeTime at the most.
 func (q *queue) close() {
@@ -89,7 +86,7 @@ func (q *queue) close() {
 	defer timer.Stop()
 	<-q.done
 	q.stop()
-	_ = q.exporter.Shutdown(context.Background()) // closes connections; waits for nothing
+	_ = q.exporter.Shutdown(context.WithoutCancel(q.ctx)) // closes connections; waits for nothing
 }
 
 func (q *queue) run() {

@@ -38,7 +38,7 @@ func (s *Span) child(name string, kind trace.SpanKind) *Span {
 	if s == nil {
 		return nil
 	}
-	return s.from.begin(trace.ContextWithSpan(context.Background(), s.span), name, kind)
+	return s.from.begin(s.span.SpanContext(), name, kind)
 }
 
 // Name renames the span: of few different names, never one that a client chooses.

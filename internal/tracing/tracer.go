@@ -67,7 +67,7 @@ type Tracer struct {
 type active struct {
 	sample  float64
 	parents *rate.Limiter
-	tracer  trace.Tracer
+	start   func(parent trace.SpanContext, name string, kind trace.SpanKind) trace.Span
 	queue   *queue
 }
 
@@ -104,7 +104,7 @@ func (t *Tracer) Set(s Settings) error {
 	}
 	next := &active{sample: s.Sample, parents: rate.NewLimiter(rate.Limit(s.ParentsPerSecond), 2*s.ParentsPerSecond)}
 	if was := t.active.Load(); was != nil && s.Endpoint == t.set.Endpoint && sameHeader(s.Header, t.set.Header) {
-		next.tracer, next.queue = was.tracer, was.queue
+		next.start, next.queue = was.start, was.queue
 		if s.ParentsPerSecond == t.set.ParentsPerSecond {
 			next.parents = was.parents // a reload fills no budget
 		}
@@ -131,7 +131,7 @@ func (t *Tracer) Set(s Settings) error {
 			AttributePerEventCountLimit: 16, AttributePerLinkCountLimit: 4,
 		}),
 	)
-	next.tracer = provider.Tracer("sluice", trace.WithInstrumentationVersion(t.options.Version))
+	next.start = starter(provider.Tracer("sluice", trace.WithInstrumentationVersion(t.options.Version)))
 	t.replace(next)
 	t.set = s
 	return nil
@@ -207,11 +207,7 @@ func (t *Tracer) Server(traceparent []string) *Span {
 	if !t.records(a, parent, ok) {
 		return nil
 	}
-	ctx := context.Background()
-	if ok {
-		ctx = trace.ContextWithRemoteSpanContext(ctx, parent)
-	}
-	return a.begin(ctx, "request", trace.SpanKindServer)
+	return a.begin(parent, "request", trace.SpanKindServer)
 }
 
 func (t *Tracer) records(a *active, parent trace.SpanContext, known bool) bool {
@@ -230,7 +226,20 @@ func (t *Tracer) records(a *active, parent trace.SpanContext, known bool) bool {
 	return t.options.Random() < a.sample
 }
 
-func (a *active) begin(ctx context.Context, name string, kind trace.SpanKind) *Span {
-	_, span := a.tracer.Start(ctx, name, trace.WithSpanKind(kind))
-	return &Span{span: span, from: a}
+func (a *active) begin(parent trace.SpanContext, name string, kind trace.SpanKind) *Span {
+	return &Span{span: a.start(parent, name, kind), from: a}
+}
+
+// starter begins spans whose parent is handed over: nothing here travels in a request's
+// context, which ends before some of its spans do.
+func starter(tracer trace.Tracer) func(trace.SpanContext, string, trace.SpanKind) trace.Span {
+	base := context.Background()
+	return func(parent trace.SpanContext, name string, kind trace.SpanKind) trace.Span {
+		ctx := base
+		if parent.IsValid() {
+			ctx = trace.ContextWithSpanContext(base, parent)
+		}
+		_, span := tracer.Start(ctx, name, trace.WithSpanKind(kind))
+		return span
+	}
 }
