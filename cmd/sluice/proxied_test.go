@@ -157,7 +157,7 @@ func TestLimitsBehindTheBalancer(t *testing.T) {
 	again := func() error {
 		conn := tls.Client(opened(t, balancerAddress, address, greedy), &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // not about trust
 		defer func() { _ = conn.Close() }()
-		return conn.Handshake()
+		return conn.HandshakeContext(t.Context())
 	}
 	eventually(t, "what closes makes room", func() bool { return again() == nil })
 	_ = held[1].Close()
@@ -181,7 +181,7 @@ func TestLimitsBehindTheBalancer(t *testing.T) {
 func TestTrustedProxiesReload(t *testing.T) {
 	e, path, file := reloadable(t)
 	e.Stop()
-	<-e.Stopped
+	must(t, <-e.Stopped)
 	const required = "proxy_protocol: required\ntrusted_proxies: [%s]\n"
 	writeFile(t, path, file(fmt.Sprintf(required, balancerAddress)))
 	e.start(t, readFile(t, path), func() (*config.Config, error) { return config.Load(path, config.Options{Grammar: grammar()}) })

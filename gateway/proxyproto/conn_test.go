@@ -128,7 +128,7 @@ func TestDeadlineBeforeTheHeader(t *testing.T) {
 func TestClientIsCounted(t *testing.T) {
 	r := newRig(true)
 	r.limit = 2
-	var open []net.Conn
+	open := make([]net.Conn, 0, r.limit)
 	for range 2 {
 		over := &script{pieces: pieces(named+payload, 1<<20)}
 		c := r.connect(t, balancer, over)
@@ -165,7 +165,7 @@ func TestClientIsCounted(t *testing.T) {
 // at one time, and another one has its own.
 func TestAwaitedHeadersAreBounded(t *testing.T) {
 	r := newRig(true)
-	var waiting []net.Conn
+	waiting := make([]net.Conn, 0, headersAwaited)
 	for range headersAwaited {
 		waiting = append(waiting, r.connect(t, balancer, &script{}))
 	}
