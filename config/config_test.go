@@ -70,7 +70,8 @@ func defaults() *Config {
 		DrainDelay:    5 * time.Second,
 		DrainTimeout:  30 * time.Second,
 		Watch:         true,
-		Log:           Log{Level: "info"},
+		Log:           Log{Level: "info", Sample: 1},
+		Trace:         Trace{Sample: 0.01, ParentsPerSecond: 10},
 	}
 }
 
@@ -128,6 +129,12 @@ func TestGoodFiles(t *testing.T) {
 	}
 	full.ProxyProtocol = ProxyOptional
 	full.DrainDelay, full.DrainTimeout, full.Watch = 7*time.Second, 90*time.Second, false
+	full.Admin.Pprof = true
+	full.Trace = Trace{
+		Endpoint: "https://collector.example.com:4318/otlp/v1/traces", Sample: 1,
+		Headers: []secret.Secret{secret.New("Authorization: Bearer from-env-0123456789"), secret.New("x-team:seven")},
+	}
+	full.Log.Sample = 0.25
 	full.Log.Level = "debug"
 	full.Accounts = []Account{
 		{

@@ -18,12 +18,9 @@ func Planned() []PlannedKey {
 		{"cache", "remove it. Every read goes to a node"},
 		{"tails.share", "remove it. Each live read has its own read at a node"},
 		{"management", "remove it. The Management API is at the origin, under /v1"},
-		{"trace", "remove it. No traces are sent"},
 		{"server.header_bytes", fixed},
 		{"server.idle", fixed},
 		{"server.tails_per_connection", fixed},
-		{"admin.pprof", "remove it. There are no profiles"},
-		{"log.sample", "remove it. Every request is logged"},
 	}
 }
 
