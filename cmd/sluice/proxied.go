@@ -23,12 +23,13 @@ func (a *App) proxied(l net.Listener) net.Listener {
 	return proxyproto.NewListener(l, proxyproto.Options{
 		Required: a.started.ProxyProtocol == config.ProxyRequired,
 		Clients:  a.connections,
+		Taken:    func(as proxyproto.Taken) { a.metrics.Header(string(as)) },
 		Refused: func(why proxyproto.Refusal, peer net.Addr) {
-			a.metrics.HeaderRefused(string(why))
+			a.metrics.Header(string(why))
 			// Strangers may have it come often: the log has the first, which tells of a
 			// balancer that is not listed, and the metric all.
 			if told[why].CompareAndSwap(false, true) {
-				a.log.Warn("a connection was closed for its PROXY header; sluice_proxy_headers_refused_total counts the next ones",
+				a.log.Warn("a connection was closed for its PROXY header; sluice_proxy_headers_total counts the next ones",
 					zap.String("why", string(why)), zap.Stringer("peer", peer))
 			}
 		},

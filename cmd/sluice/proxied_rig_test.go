@@ -105,9 +105,9 @@ func (e *edge) clientOfLine(t *testing.T, n int) string {
 	return line.Client
 }
 
-// refusedHeaders waits for a count of refused PROXY headers.
-func (e *edge) refusedHeaders(t *testing.T, why string, count int) {
+// headers waits for a count of PROXY headers by outcome.
+func (e *edge) headers(t *testing.T, outcome string, count int) {
 	t.Helper()
-	sample := fmt.Sprintf("\nsluice_proxy_headers_refused_total{why=%q} %d\n", why, count)
+	sample := fmt.Sprintf("\nsluice_proxy_headers_total{outcome=%q} %d\n", outcome, count)
 	eventually(t, strings.TrimSpace(sample), func() bool { return strings.Contains(e.admin(t, http.MethodGet, "/metrics").Text, sample) })
 }

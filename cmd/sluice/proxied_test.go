@@ -81,18 +81,18 @@ func TestProxyProtocolRefused(t *testing.T) {
 						t.Errorf("%s, a stranger's %q: %q", mode, sent, got)
 					}
 				}
-				e.refusedHeaders(t, "untrusted", 6*(i+1))
+				e.headers(t, "untrusted", 6*(i+1))
 				for _, sent := range []string{"PROXY TCP4 x\r\n", "PROXY " + strings.Repeat("x", 200), v2[:14] + "\xff\xff" + v2[16:], v2[:13] + "\x13" + v2[14:]} {
 					if got := answered(t, opened(t, balancerAddress, address, sent+request)); got != "" {
 						t.Errorf("%s, %q: %q", mode, sent, got)
 					}
 				}
-				e.refusedHeaders(t, "malformed", 4*(i+1))
+				e.headers(t, "malformed", 4*(i+1))
 				if mode == config.ProxyRequired {
 					if got := answered(t, opened(t, balancerAddress, address, request)); got != "" {
 						t.Errorf("no header: %q", got)
 					}
-					e.refusedHeaders(t, "missing", i+1)
+					e.headers(t, "missing", i+1)
 				}
 				// A second header is the client's, and a bad request: 400, or no TLS.
 				got := answered(t, opened(t, balancerAddress, address, v1+header(t, 1, "198.51.100.66:1")+request))

@@ -206,6 +206,7 @@ func (c *conn) header() (Refusal, error) {
 	case is == nothing:
 		c.rest = buffer
 		c.count(nil)
+		c.listener.options.Taken(WithoutHeader)
 		return "", nil
 	}
 	client, err := parse(buffer[:length])
@@ -213,16 +214,18 @@ func (c *conn) header() (Refusal, error) {
 		return Malformed, err
 	}
 	var give func()
+	as := OfBalancer
 	if client.IsValid() {
 		var ok bool
 		if give, ok = c.listener.options.Clients.Count(client.Addr()); !ok {
 			return "", errCrowded
 		}
-		c.client = net.TCPAddrFromAddrPort(client)
+		c.client, as = net.TCPAddrFromAddrPort(client), OfClient
 	}
 	c.own = !client.IsValid()
 	c.rest = buffer[length:]
 	c.count(give)
+	c.listener.options.Taken(as)
 	return "", nil
 }
 

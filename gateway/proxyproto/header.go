@@ -23,6 +23,9 @@ const (
 
 	signatureV1 = "PROXY "
 	signatureV2 = "\r\n\r\n\x00\r\nQUIT\n"
+	// unknownV2 is a header of version 2 that passes on what it cannot name, as UNKNOWN is in
+	// version 1. Receivers may take or refuse it (§2.2); the library refuses it.
+	unknownV2 = "\x21\x00"
 )
 
 var (
@@ -89,8 +92,11 @@ func begins(b []byte, signature string) bool {
 
 // parse reads a whole header. It gives the client that it names; the zero one where it names
 // none: a balancer's own connection, as for health checks (LOCAL), or one of a kind that it
-// cannot name (UNKNOWN, Unix sockets).
+// cannot name (UNKNOWN, UNSPEC, Unix sockets).
 func parse(header []byte) (netip.AddrPort, error) {
+	if bytes.HasPrefix(header, []byte(signatureV2+unknownV2)) {
+		return netip.AddrPort{}, nil
+	}
 	h, err := proxyproto.Read(bufio.NewReaderSize(bytes.NewReader(header), len(header)))
 	if err != nil {
 		return netip.AddrPort{}, fmt.Errorf("read it: %w", err)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -68,7 +69,10 @@ func TestHeaders(t *testing.T) {
 		{name: "version 2, its own connection, without the addresses", from: balancer, header: v2(local, tcp4, ""), client: balancer},
 		{name: "version 2 of a Unix socket", from: balancer, header: v2(proxy, unixStream, unix), client: balancer},
 		{name: "version 2 of UDP", from: balancer, header: v2(proxy, udp4, from4(client)), why: Malformed},
-		{name: "version 2 of nothing", from: balancer, header: v2(proxy, unspec, ""), why: Malformed},
+		{name: "version 2, unknown", from: balancer, header: v2(proxy, unspec, ""), client: balancer},
+		{name: "version 2, unknown, with values", from: balancer, header: v2(proxy, unspec, tlv(0x04, "xyz")), client: balancer},
+		{name: "version 2, unknown, cut values", from: balancer, header: v2(proxy, unspec, "\x04\xff"), client: balancer},
+		{name: "version 3, unknown", from: balancer, header: v2(0x31, unspec, ""), why: Malformed},
 		{name: "version 2 of an unknown family", from: balancer, header: v2(proxy, 0x51, from4(client)), why: Malformed},
 		{name: "version 2 of an unknown transport", from: balancer, header: v2(proxy, 0x13, from4(client)), why: Malformed},
 		{name: "version 2 of an unknown command", from: balancer, header: v2(0x22, tcp4, from4(client)), why: Malformed},
@@ -140,8 +144,27 @@ func checkFront(t *testing.T, r *rig, c net.Conn, want front) {
 		}
 	}
 	_, own := c.LocalAddr().(Own)
+	checkTaken(t, r, want, own)
 	if want.why == "" && want.client != want.from && own {
 		t.Errorf("%s: a client's connection is taken for the balancer's own", want.name)
+	}
+}
+
+// checkTaken wants one word of each connection that goes on, and none of another.
+func checkTaken(t *testing.T, r *rig, want front, own bool) {
+	t.Helper()
+	var as []Taken
+	switch {
+	case want.why != "" || want.from == stranger:
+	case own:
+		as = []Taken{OfBalancer}
+	case want.client == want.from:
+		as = []Taken{WithoutHeader}
+	default:
+		as = []Taken{OfClient}
+	}
+	if !slices.Equal(r.taken, as) {
+		t.Errorf("%s: told of as %q, want %q", want.name, r.taken, as)
 	}
 }
 

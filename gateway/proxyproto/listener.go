@@ -28,6 +28,16 @@ const (
 	Crowded   Refusal = "crowded"   // headersAwaited of the peer's connections have none yet
 )
 
+// Taken says whose connection a trusted peer's is that goes on.
+type Taken string
+
+// What is taken.
+const (
+	OfClient      Taken = "client"   // whom its header names
+	OfBalancer    Taken = "balancer" // its header names nobody: a health check, as a rule
+	WithoutHeader Taken = "none"     // its header was left out, where none is required
+)
+
 // Refusals lists them all.
 func Refusals() []Refusal { return []Refusal{Untrusted, Missing, Malformed, Late, Crowded} }
 
@@ -50,6 +60,8 @@ type Options struct {
 	// Refused is told of each connection that was closed for its header, and of its peer. It
 	// is called by many goroutines at once.
 	Refused func(why Refusal, peer net.Addr)
+	// Taken is told of each connection of a trusted peer that goes on, under the same terms.
+	Taken func(as Taken)
 }
 
 // NewListener takes the headers of l's connections, which are over TCP. It stands below TLS.

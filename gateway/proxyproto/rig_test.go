@@ -51,6 +51,7 @@ type rig struct {
 	counted map[netip.Addr]int
 	limit   int
 	refused []Refusal
+	taken   []Taken
 }
 
 func newRig(required bool) *rig {
@@ -59,6 +60,10 @@ func newRig(required bool) *rig {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.refused = append(r.refused, why)
+	}, Taken: func(as Taken) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.taken = append(r.taken, as)
 	}})
 	return r
 }
