@@ -59,6 +59,11 @@ func TestProxyProtocol(t *testing.T) {
 					}
 				}
 			}
+			e.headers(t, "client", 5*len(ways()))
+			e.headers(t, "balancer", 2*len(ways()))
+			if mode == config.ProxyOptional {
+				e.headers(t, "none", len(ways()))
+			}
 		}
 	}
 }
@@ -119,23 +124,25 @@ func TestProxyProtocolRefused(t *testing.T) {
 // H09, H16: connections that never sent their header, or half of it, kept others from being
 // taken. They hold up nobody, neither those behind them nor a stop.
 func TestHalfAHeader(t *testing.T) {
-	e := proxiedEdge(t, config.ProxyRequired, "")
-	v1 := header(t, 1, "203.0.113.7:56324")
-	for i := range 100 {
-		opened(t, balancerAddress, e.app.addresses()[0], v1[:i%20])
-	}
-	c := throughBalancer(http1(), balancerAddress, v1)
-	for range 3 {
-		want(t, e.doAs(t, c, e.Key, http.MethodGet, e.path("json"), nil), http.StatusOK)
-	}
-	e.Stop()
-	select {
-	case err := <-e.Stopped:
-		if err != nil {
-			t.Error(err)
+	for _, over := range []string{"", "tls: {mode: internal}\n"} {
+		e := proxiedEdge(t, config.ProxyRequired, over)
+		v1 := header(t, 1, "203.0.113.7:56324")
+		for i := range 100 {
+			opened(t, balancerAddress, e.app.addresses()[0], v1[:i%20])
 		}
-	case <-time.After(20 * time.Second):
-		t.Error("the stop waits for headers")
+		c := throughBalancer(http1(), balancerAddress, v1)
+		for range 3 {
+			want(t, e.doAs(t, c, e.Key, http.MethodGet, e.path("json"), nil), http.StatusOK)
+		}
+		e.Stop()
+		select {
+		case err := <-e.Stopped:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Error("the stop waits for headers")
+		}
 	}
 }
 
