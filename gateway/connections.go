@@ -7,10 +7,12 @@ import (
 	"sync/atomic"
 )
 
-// Connections bound how many connections one client address may have open at one
-// time (IPv6: one /64), before TLS and before a byte is read (H16). It is safe for
-// concurrent use. Its memory is that of the connections that are open.
+// Connections bound how many connections clients may have open at one time: each
+// address (IPv6: one /64), and all together (O08), before TLS and before a byte is read
+// (H16). It is safe for concurrent use. Its memory is that of the connections that are
+// open.
 type Connections struct {
+	surplus
 	limit   atomic.Int64
 	trusted atomic.Pointer[[]netip.Prefix]
 	refused atomic.Int64
@@ -21,7 +23,9 @@ type Connections struct {
 }
 
 // NewConnections makes a bound with nobody counted.
-func NewConnections() *Connections { return &Connections{open: make(map[netip.Addr]int)} }
+func NewConnections() *Connections {
+	return &Connections{surplus: newSurplus(), open: make(map[netip.Addr]int)}
+}
 
 // Set puts a limit in force for connections that come from now on; 0 is none.
 // Those of trusted proxies are not counted: they bring many clients' requests.
@@ -43,32 +47,37 @@ func (c *Connections) Addresses() int {
 	return len(c.open)
 }
 
-// Listener counts the connections of l.
-func (c *Connections) Listener(l net.Listener) net.Listener { return &countingListener{l, c} }
+// Listener counts the connections of l. Those over the bound of all are closed.
+func (c *Connections) Listener(l net.Listener) net.Listener { return &countingListener{l, c, false} }
 
 type countingListener struct {
 	net.Listener
 	count *Connections
+	tells bool // those over the bound of all are told so
 }
 
-// Accept implements net.Listener. A connection too many is closed at once, and
-// costs the others nothing but that.
+// Accept implements net.Listener. A connection too many is turned away at once, and
+// costs the others nothing but that. What may pass is an error that has net/http wait a
+// while and go on.
 func (l *countingListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
 		if err != nil {
-			return nil, err
+			return nil, l.count.unaccepted(err)
+		}
+		if !l.count.enter() {
+			l.count.turnAway(conn, l.tells)
+			continue
 		}
 		peer := addressOf(conn.RemoteAddr().String())
 		if trusted := l.count.trusted.Load(); trusted != nil && isTrusted(peer, *trusted) {
-			l.count.all.Add(1)
 			return &countedConn{Conn: conn, count: l.count}, nil
 		}
 		from := addressPrefix(peer)
 		if l.count.take(from) {
-			l.count.all.Add(1)
 			return &countedConn{Conn: conn, count: l.count, from: &from}, nil
 		}
+		l.count.all.Add(-1)
 		l.count.refused.Add(1)
 		_ = conn.Close()
 	}

@@ -107,6 +107,8 @@ func nodeCode(k upstream.Kind) refusal.Code {
 	switch k {
 	case upstream.NoUpstream:
 		return refusal.NoUpstream
+	case upstream.NoRoom:
+		return refusal.ConnectionsExhausted
 	case upstream.Unreachable:
 		return refusal.UpstreamUnreachable
 	case upstream.NoLeader:

@@ -42,6 +42,7 @@ const (
 	UpstreamUnreachable       Code = "UPSTREAM_UNREACHABLE"
 	NoLeader                  Code = "NO_LEADER"
 	UploadBudgetExhausted     Code = "UPLOAD_BUDGET_EXHAUSTED"
+	ConnectionsExhausted      Code = "CONNECTIONS_EXHAUSTED"
 	UpstreamTimeout           Code = "UPSTREAM_TIMEOUT"
 )
 
@@ -111,6 +112,7 @@ func serverFaults() []Entry {
 		{UpstreamUnreachable, http.StatusServiceUnavailable, "No storage node can be reached; nothing was applied. Try again after Retry-After seconds.", "no node takes a connection", []string{"Retry-After"}, OutcomeNone},
 		{NoLeader, http.StatusServiceUnavailable, "The stream has no leader at the moment; nothing was applied. Try again after Retry-After seconds.", "the nodes redirect, but to none that can be used", []string{"Retry-After"}, OutcomeNone},
 		{UploadBudgetExhausted, http.StatusServiceUnavailable, "The gateway is reading as many bodies as it can hold; nothing was applied. Try again after Retry-After seconds.", "limits.body_budget is taken", []string{"Retry-After"}, OutcomeNone},
+		{ConnectionsExhausted, http.StatusServiceUnavailable, "The gateway has as many connections open as it can hold; nothing was applied. Try again after Retry-After seconds.", "server.connections are open, so that this one is answered so and closed; or there is none to spare for a node", []string{"Retry-After"}, OutcomeNone},
 		{UpstreamTimeout, http.StatusGatewayTimeout, "The storage node did not answer in time: repeat a read, or a keyed write as it was.", "no answer of a node in time", nil, OutcomeUnknown},
 	}
 }
