@@ -196,10 +196,10 @@ func refusalCases() map[refusal.Code][]refusalCase {
 		refusal.UpstreamUnreachable: {
 			{name: "U07 node gone", provoke: stopped},
 			{name: "U07 three refuse", rig: rigOptions{cluster: 3}, provoke: stopped},
+			{name: "O08 no connection to spare", provoke: withoutRoom},
 		},
 		refusal.NoLeader:              {{name: "all redirect", rig: rigOptions{cluster: 2}, provoke: redirecting, redirected: 2}},
 		refusal.UploadBudgetExhausted: {{name: "budget taken", rig: rigOptions{change: func(o *Options) { o.Budget = NewBodyBudget(1000); o.Pace.BudgetWait = 10 * time.Millisecond }}, provoke: secondUpload}},
-		refusal.ConnectionsExhausted: {{name: "O08 none to spare for a node", provoke: withoutRoom}},
 		// The wait for a head is the contract's 5 s (facts §4.3) and not an option.
 		refusal.UpstreamTimeout: {{name: "silent node", provoke: faulty(ursulatest.Hang), reached: 1}},
 	}

@@ -186,8 +186,8 @@ func (l *surplusListener) Close() error {
 // Addr implements net.Listener.
 func (l *surplusListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// NewSurplusServer makes the server of Surplus: whatever is asked is 503
-// CONNECTIONS_EXHAUSTED, over HTTP/1.1 and HTTP/2, and the connection ends. It reads a
+// NewSurplusServer makes the server of Surplus: whatever is asked is answered
+// 503, over HTTP/1.1 and HTTP/2, and the connection ends. It reads a
 // head and a small body first, since what is closed unread is reset, and the answer
 // lost with it.
 func NewSurplusServer(errors *log.Logger) *http.Server {
@@ -197,7 +197,7 @@ func NewSurplusServer(errors *log.Logger) *http.Server {
 		}
 		w.Header().Set("Connection", "close") // over HTTP/2 net/http makes a GOAWAY of it
 		w.Header().Set(requestIDHeader, rand.Text())
-		_ = refusal.Write(w, r.Method, refusal.New(refusal.ConnectionsExhausted, nil))
+		_ = refusal.Write(w, r.Method, connectionsExhausted(nil))
 	}), errors)
 	s.ReadHeaderTimeout, s.ReadTimeout, s.WriteTimeout, s.IdleTimeout = surplusWait, surplusWait, surplusTime, surplusWait
 	return s

@@ -95,7 +95,7 @@ func TestConnectionsTooMany(t *testing.T) {
 				if err != nil || res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") == "" || res.Header.Get("X-Request-Id") == "" {
 					t.Errorf("%d %v, error %v", res.StatusCode, res.Header, err)
 				}
-				if holds := strings.Contains(string(text), string(refusal.ConnectionsExhausted)); holds == (method == http.MethodHead) {
+				if holds := strings.Contains(string(text), string(refusal.UpstreamUnreachable)); holds == (method == http.MethodHead) {
 					t.Errorf("body %q", text)
 				}
 				c.CloseIdleConnections()

@@ -42,7 +42,6 @@ const (
 	UpstreamUnreachable       Code = "UPSTREAM_UNREACHABLE"
 	NoLeader                  Code = "NO_LEADER"
 	UploadBudgetExhausted     Code = "UPLOAD_BUDGET_EXHAUSTED"
-	ConnectionsExhausted      Code = "CONNECTIONS_EXHAUSTED"
 	UpstreamTimeout           Code = "UPSTREAM_TIMEOUT"
 )
 
@@ -109,10 +108,9 @@ func serverFaults() []Entry {
 		{AuthorizationUnavailable, http.StatusServiceUnavailable, "Access cannot be checked at the moment: try again after Retry-After seconds.", "the account or stream directory is out of reach", []string{"Retry-After"}, OutcomeNone},
 		{StoreUnavailable, http.StatusServiceUnavailable, "What is stored cannot be reached at the moment: look after Retry-After seconds whether a change was made before you repeat it.", "the store is out of reach for the Management API, or for a PUT or DELETE of a stream, of which nothing is sent on then", []string{"Retry-After"}, OutcomeUnknown},
 		{NoUpstream, http.StatusServiceUnavailable, "No storage node is configured: try again after Retry-After seconds.", "no node is configured", []string{"Retry-After"}, OutcomeNone},
-		{UpstreamUnreachable, http.StatusServiceUnavailable, "No storage node can be reached; nothing was applied. Try again after Retry-After seconds.", "no node takes a connection", []string{"Retry-After"}, OutcomeNone},
+		{UpstreamUnreachable, http.StatusServiceUnavailable, "No storage node can be reached; nothing was applied. Try again after Retry-After seconds.", "no node takes a connection; the gateway has as many connections open as it can hold, towards clients (server.connections; this one is answered so, and closed) or towards nodes", []string{"Retry-After"}, OutcomeNone},
 		{NoLeader, http.StatusServiceUnavailable, "The stream has no leader at the moment; nothing was applied. Try again after Retry-After seconds.", "the nodes redirect, but to none that can be used", []string{"Retry-After"}, OutcomeNone},
 		{UploadBudgetExhausted, http.StatusServiceUnavailable, "The gateway is reading as many bodies as it can hold; nothing was applied. Try again after Retry-After seconds.", "limits.body_budget is taken", []string{"Retry-After"}, OutcomeNone},
-		{ConnectionsExhausted, http.StatusServiceUnavailable, "The gateway has as many connections open as it can hold; nothing was applied. Try again after Retry-After seconds.", "server.connections are open, so that this one is answered so and closed; or there is none to spare for a node", []string{"Retry-After"}, OutcomeNone},
 		{UpstreamTimeout, http.StatusGatewayTimeout, "The storage node did not answer in time: repeat a read, or a keyed write as it was.", "no answer of a node in time", nil, OutcomeUnknown},
 	}
 }
