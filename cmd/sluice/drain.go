@@ -61,13 +61,15 @@ func (a *App) Serve(ctx, cut context.Context) error {
 		fail()
 		return group.Wait()
 	}
-	serve(admin, a.admin)
+	serve(admin, a.operators.Listener(a.admin))
 	for _, l := range a.public {
-		serve(public, a.secured(a.connections.Listener(a.lingering.Listener(l))))
+		serve(public, a.counted(a.lingering.Listener(l)))
 	}
+	surplus := gateway.NewSurplusServer(errorLog)
+	serve(surplus, a.connections.Surplus())
 	plain := tls.NewRedirectServer(a.redirect(), errorLog)
 	if a.plain != nil {
-		serve(plain, a.connections.Listener(a.plain))
+		serve(plain, a.connections.Telling(a.plain))
 	}
 	a.handed.ready()
 	a.supervisor.ready()
@@ -80,6 +82,7 @@ func (a *App) Serve(ctx, cut context.Context) error {
 	_ = public.Close()
 	_ = admin.Close()
 	_ = plain.Close()
+	_ = surplus.Close()
 	fail()
 	err = group.Wait()
 	a.log.Info("stopped", zap.Error(err))
