@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Connections bound how many connections clients may have open at one time: each
@@ -16,7 +17,8 @@ type Connections struct {
 	limit   atomic.Int64
 	trusted atomic.Pointer[[]netip.Prefix]
 	refused atomic.Int64
-	all     atomic.Int64 // open, counted by address or not
+	all     atomic.Int64  // open, counted by address or not
+	stall   time.Duration // see countedConn.Write
 
 	mu   sync.Mutex
 	open map[netip.Addr]int
@@ -24,7 +26,7 @@ type Connections struct {
 
 // NewConnections makes a bound with nobody counted.
 func NewConnections() *Connections {
-	return &Connections{surplus: newSurplus(), open: make(map[netip.Addr]int)}
+	return &Connections{surplus: newSurplus(), stall: readStall, open: make(map[netip.Addr]int)}
 }
 
 // Set puts a limit in force for connections that come from now on; 0 is none.
@@ -71,11 +73,11 @@ func (l *countingListener) Accept() (net.Conn, error) {
 		}
 		peer := addressOf(conn.RemoteAddr().String())
 		if trusted := l.count.trusted.Load(); trusted != nil && isTrusted(peer, *trusted) {
-			return &countedConn{Conn: conn, count: l.count}, nil
+			return l.count.hold(conn, nil), nil
 		}
 		from := addressPrefix(peer)
 		if l.count.take(from) {
-			return &countedConn{Conn: conn, count: l.count, from: &from}, nil
+			return l.count.hold(conn, &from), nil
 		}
 		l.count.all.Add(-1)
 		l.count.refused.Add(1)
@@ -108,11 +110,13 @@ type countedConn struct {
 	count *Connections
 	from  *netip.Addr // nil: it counts for no address
 	once  sync.Once
+	late  *time.Timer // ends a write that takes too long
 }
 
 // Close implements net.Conn.
 func (c *countedConn) Close() error {
 	c.once.Do(func() {
+		c.late.Stop()
 		c.count.all.Add(-1)
 		if c.from != nil {
 			c.count.give(*c.from)

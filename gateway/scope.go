@@ -90,6 +90,9 @@ func (c *chain) newScope(w http.ResponseWriter, r *http.Request) *Scope {
 	s.Client = clientAddress(r, c.TrustedProxies)
 	c.beginSpan(s, r)
 	s.answer.ResponseWriter = w
+	if r.ProtoMajor > 1 {
+		s.answer.stream, s.answer.stall = true, c.Pace.TailWrite
+	}
 	return s
 }
 
