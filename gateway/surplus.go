@@ -34,6 +34,7 @@ type surplus struct {
 	turned   atomic.Int64
 	failures atomic.Int64
 	told     atomic.Pointer[func(event string, cause error)]
+	idle     atomic.Pointer[idleConns]
 	waiting  chan net.Conn // to be answered; has room for all that may be
 	slots    chan struct{}
 }
@@ -79,11 +80,15 @@ func (c *Connections) Telling(l net.Listener) net.Listener { return &countingLis
 
 // enter counts one connection more, if there may be one.
 func (c *Connections) enter() bool {
-	if all, most := c.all.Add(1), c.most.Load(); most > 0 && all > most {
+	for {
+		if all, most := c.all.Add(1), c.most.Load(); most <= 0 || all <= most {
+			return true
+		}
 		c.all.Add(-1)
-		return false
+		if !c.idle.Load().closeOne() {
+			return false
+		}
 	}
-	return true
 }
 
 func (c *Connections) turnAway(conn net.Conn, tell bool) {

@@ -176,3 +176,76 @@ func TestAcceptGoesOn(t *testing.T) {
 		t.Errorf("the close is counted as a failure")
 	}
 }
+
+// O08: tools that leave connections behind filled the admin listener, and the operator
+// was locked out. The one on which nothing has been asked for longest makes room, and
+// none on which something is.
+func TestIdleConnectionsMakeRoom(t *testing.T) {
+	conns, quiet := NewConnections(), log.New(io.Discard, "", 0)
+	conns.SetMost(3)
+	release := make(chan struct{})
+	server := NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/hold" {
+			<-release
+		}
+		_, _ = io.WriteString(w, "served")
+	}), quiet)
+	conns.MakeRoom(server)
+	var lc net.ListenConfig
+	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &serving{Connections: conns, url: "http://" + l.Addr().String()}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Serve(conns.Listener(l))
+	}()
+	t.Cleanup(func() {
+		_ = server.Close()
+		<-done
+	})
+	ask := func(path string) *bufio.Reader {
+		t.Helper()
+		c := s.dial(t)
+		if _, err := io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		return bufio.NewReader(c)
+	}
+	served := func(from *bufio.Reader) {
+		t.Helper()
+		if res := readAnswer(t, from, http.MethodGet); res.Text != "served" {
+			t.Errorf("%d %q", res.StatusCode, res.Text)
+		}
+	}
+	held := ask("/hold")
+	poll(t, "it is taken", func() bool { return conns.Open() == 1 })
+	for range 20 {
+		served(ask("/"))
+		poll(t, "the connection waits for a request", func() bool {
+			idle := conns.idle.Load()
+			idle.mu.Lock()
+			defer idle.mu.Unlock()
+			return idle.all.Len() == int(conns.Open())-1
+		})
+	}
+	if got := conns.Open(); got != 3 || conns.TurnedAway() != 0 {
+		t.Errorf("%d are open, %d were turned away", got, conns.TurnedAway())
+	}
+	first, second := ask("/hold"), ask("/hold")
+	poll(t, "all that may be are in use", func() bool {
+		idle := conns.idle.Load()
+		idle.mu.Lock()
+		defer idle.mu.Unlock()
+		return conns.Open() == 3 && idle.all.Len() == 0
+	})
+	if _, err := ask("/").ReadByte(); err == nil {
+		t.Error("a connection was taken over the bound")
+	}
+	close(release)
+	for _, from := range []*bufio.Reader{held, first, second} {
+		served(from)
+	}
+}

@@ -19,7 +19,8 @@ const (
 	// that are read, the export of usage, traces, issuers, an authority of certificates, an
 	// upgrade's pipes and copies.
 	keptDescriptors = 48
-	// adminConnections bounds those to the admin listener.
+	// adminConnections bounds those to the admin listener; of more, one on which nothing
+	// is asked makes room.
 	adminConnections = 32
 	// keptPerNode are a probe's and a question's, one in use and one kept.
 	keptPerNode = 4
@@ -97,7 +98,7 @@ func (a *App) watchConnections() {
 	})
 	a.operators.Notify(func(event string, cause error) {
 		if event == gateway.EventTurnedAway {
-			l.warn("as many connections to the admin listener are open as may be; more are closed", zap.Int("bound", adminConnections))
+			l.warn("as many connections to the admin listener are in use as may be; more are closed", zap.Int("bound", adminConnections))
 			return
 		}
 		l.warn("a connection to the admin listener cannot be taken; it is tried again", zap.Error(cause))

@@ -42,6 +42,7 @@ func (a *App) Serve(ctx, cut context.Context) error {
 	public := gateway.NewServer(a.gateway.Load(), errorLog)
 	public.BaseContext = func(net.Listener) context.Context { return base }
 	admin := gateway.NewServer(a.operator(), errorLog)
+	a.operators.MakeRoom(admin)
 	var group errgroup.Group
 	failed, fail := context.WithCancel(ctx)
 	defer fail()

@@ -22,6 +22,12 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) == "1" {
 		main()
 	}
+	if load := os.Getenv(asSlowLoad); load != "" {
+		if err := runSlowLoad(load); err != nil {
+			panic(err)
+		}
+		os.Exit(0)
+	}
 	os.Exit(m.Run())
 }
 

@@ -37,6 +37,12 @@ type limited struct {
 // startLimited serves a file in a process that was started under `ulimit -n`.
 func startLimited(t *testing.T, node, extra string, descriptors int) *limited {
 	t.Helper()
+	return startBy(t, node, extra, "sh", "-c", fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, descriptors))
+}
+
+// startBy serves a file in a process that another program has started, and keeps its log.
+func startBy(t *testing.T, node, extra string, by ...string) *limited {
+	t.Helper()
 	e := &edge{Account: testAccount(t), Key: newTestKey(t), Reads: newTestKey(t)}
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -51,7 +57,7 @@ func startLimited(t *testing.T, node, extra string, descriptors int) *limited {
 		_ = r.Close()
 	})
 	file := strings.Replace(edgeFile(e, []string{node}, extra), "open_tails: 100}", "open_tails: 100000}", 1)
-	l.process, _ = runProcessBy(t, e, file, w, "sh", "-c", fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, descriptors))
+	l.process, _ = runProcessBy(t, e, file, w, by...)
 	if strings.Contains(extra, "tls:") {
 		e.URL = strings.Replace(e.URL, "http:", "https:", 1)
 	}

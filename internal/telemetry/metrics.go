@@ -110,7 +110,7 @@ func ofParts() []Description {
 		{"sluice_open_connections", "gauge", "Connections of clients open now, those of trusted_proxies included.", nil},
 		{"sluice_connections_bound", "gauge", "How many connections clients may have open at one time (server.connections).", nil},
 		{"sluice_connections_turned_away_total", "counter", "Connections answered 503, or closed, since sluice_connections_bound were open.", nil},
-		{"sluice_admin_connections_turned_away_total", "counter", "Connections to the admin listener closed, since as many were open as it may have.", nil},
+		{"sluice_admin_connections_turned_away_total", "counter", "Connections to the admin listener closed, since as many requests were under way as it may have.", nil},
 		{"sluice_accept_failures_total", "counter", "Times that a connection could not be taken for want of descriptors or memory, on any listener; it waits meanwhile.", nil},
 		{"sluice_upstream_connections", "gauge", "Connections to nodes open now for requests, those kept for the next one included.", nil},
 		{"sluice_upstream_connections_bound", "gauge", "How many connections to nodes requests may have open at one time.", nil},
