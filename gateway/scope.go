@@ -64,7 +64,7 @@ const (
 	endPanic        ending = "panic"
 	endShutdown     ending = "shutdown"
 	endCredential   ending = "credential" // a tail whose credential has ended
-	endStalled      ending = "stalled"    // a client that stopped reading its tail
+	endStalled      ending = "stalled"    // a client that stopped reading
 	endDrain        ending = "drain"      // a tail that was ended since the gateway stops
 	endMaxAge       ending = "max_age"    // a tail that was older than tails.max_age
 )

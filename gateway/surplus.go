@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"io"
-	"log"
 	"net"
 	"net/http"
 	"sync"
@@ -191,21 +190,19 @@ func (l *surplusListener) Close() error {
 // Addr implements net.Listener.
 func (l *surplusListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// NewSurplusServer makes the server of Surplus: whatever is asked is answered
-// 503, over HTTP/1.1 and HTTP/2, and the connection ends. It reads a
-// head and a small body first, since what is closed unread is reset, and the answer
-// lost with it.
-func NewSurplusServer(errors *log.Logger) *http.Server {
-	s := NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+// ServeSurplus makes a server of NewServer's the one of Surplus: whatever is asked is
+// answered 503, over HTTP/1.1 and HTTP/2, and the connection ends. It reads a head and a
+// small body first, since what is closed unread is reset, and the answer lost with it.
+func ServeSurplus(s *http.Server) {
+	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Expect") == "" {
 			_, _ = io.CopyN(io.Discard, r.Body, surplusBody)
 		}
 		w.Header().Set("Connection", "close") // over HTTP/2 net/http makes a GOAWAY of it
 		w.Header().Set(requestIDHeader, rand.Text())
 		_ = refusal.Write(w, r.Method, connectionsExhausted(nil))
-	}), errors)
+	})
 	s.ReadHeaderTimeout, s.ReadTimeout, s.WriteTimeout, s.IdleTimeout = surplusWait, surplusWait, surplusTime, surplusWait
-	return s
 }
 
 var (

@@ -34,9 +34,11 @@ func newServing(t *testing.T, most int) *serving {
 	}
 	s.url = "http://" + l.Addr().String()
 	quiet := log.New(io.Discard, "", 0)
+	surplus := NewServer(nil, quiet)
+	ServeSurplus(surplus)
 	for server, l := range map[*http.Server]net.Listener{
 		NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "served") }), quiet): s.Telling(l),
-		NewSurplusServer(quiet): s.Surplus(),
+		surplus: s.Surplus(),
 	} {
 		done := make(chan struct{})
 		go func() {

@@ -61,7 +61,7 @@ func shareOut(c *config.Config, files uint64) share {
 	if c.Redis.Configured() {
 		kept += keptForRedis + keptPerRedis*(1+len(c.Redis.Addrs))
 	}
-	room := max(int(files)-kept, 2*leastConnections) //nolint:gosec // at most 2,097,152
+	room := max(int(files)-kept, 2*leastConnections)
 	clients, most := c.Server.Connections, room-max(room/8, leastConnections)
 	switch {
 	case clients == 0:

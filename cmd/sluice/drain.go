@@ -66,7 +66,8 @@ func (a *App) Serve(ctx, cut context.Context) error {
 	for _, l := range a.public {
 		serve(public, a.counted(a.lingering.Listener(l)))
 	}
-	surplus := gateway.NewSurplusServer(errorLog)
+	surplus := gateway.NewServer(nil, errorLog)
+	gateway.ServeSurplus(surplus)
 	serve(surplus, a.connections.Surplus())
 	plain := tls.NewRedirectServer(a.redirect(), errorLog)
 	if a.plain != nil {

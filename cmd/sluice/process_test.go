@@ -73,7 +73,7 @@ func runProcessBy(t *testing.T, e *edge, file string, log *os.File, by ...string
 	path = filepath.Join(t.TempDir(), "sluice.yaml")
 	writeFile(t, path, file)
 	words := append(by, os.Args[0], "serve", "--config", path)
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), words[0], words[1:]...) //nolint:gosec // this binary
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), words[0], words[1:]...)
 	cmd.Env = append(os.Environ(), asProgram+"=1")
 	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {

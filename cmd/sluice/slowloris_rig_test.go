@@ -111,6 +111,9 @@ func pause(ctx context.Context, d time.Duration) bool {
 // odd notes what should not have come; nil and the end of a connection should.
 func (s *slowLoader) odd(ctx context.Context, kind string, err error) {
 	var broke *net.OpError
+	if errors.As(err, &broke) && broke.Timeout() {
+		return // the load itself had no turn in time: connecting needs none of the gateway
+	}
 	if err == nil || ctx.Err() != nil || errors.Is(err, io.EOF) || errors.As(err, &broke) && broke.Op != "dial" {
 		return
 	}

@@ -34,7 +34,7 @@ const slowAddresses = 8
 
 func slowTrialSize() slowTrial {
 	if soak() {
-		return slowTrial{heads: 2_000, bodies: 200, shakes: 200, rounds: 5, each: 10 * time.Second, memory: 320}
+		return slowTrial{heads: 2_000, bodies: 200, shakes: 200, rounds: 5, each: 10 * time.Second, memory: 512}
 	}
 	return slowTrial{heads: 400, bodies: 40, shakes: 40, memory: 768}
 }
@@ -60,10 +60,9 @@ func TestTrialSlowLoris(t *testing.T) {
 type slowRig struct {
 	*limited
 
-	size  slowTrial
-	tls   bool
-	each  int // connections that one address may have
-	asked atomic.Int64
+	size slowTrial
+	tls  bool
+	each int // connections that one address may have
 }
 
 func newSlowRig(t *testing.T, size slowTrial, ends bool) *slowRig {
@@ -276,7 +275,7 @@ func (r *slowRig) measure(t *testing.T) {
 	pin(t, r.cmd.Process.Pid, 0)
 	pin(t, os.Getpid(), 0)
 	t.Cleanup(func() { unpin(t, os.Getpid()) })
-	var ratios []float64
+	ratios := make([]float64, 0, r.size.rounds)
 	for i := range r.size.rounds {
 		quiet := r.round(t)
 		stop := r.load(t)

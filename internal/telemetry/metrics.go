@@ -52,7 +52,7 @@ func ofRequests() []Description {
 		{"sluice_requests_total", "counter", "Requests answered, by operation and HTTP status; 499 stands for a client that left before its answer.", []string{"operation", "status"}},
 		{"sluice_request_duration_seconds", "histogram", "Time from a request's head to the end of its answer, tails left out.", []string{"operation"}},
 		{"sluice_refusals_total", "counter", "Answers in the gateway's own words, by code (docs/errors.md).", []string{"code"}},
-		{"sluice_answers_ended_total", "counter", "How answers ended: whole, client_closed, credential (a tail whose credential ended), stalled (a tail whose client stopped reading), max_age (a tail older than tails.max_age), drain (a tail ended at a stop), cut (the node broke off), shutdown (cut at the end of a drain), panic.", []string{"end"}},
+		{"sluice_answers_ended_total", "counter", "How answers ended: whole, client_closed, credential (a tail whose credential ended), stalled (a client that stopped reading, or reads next to nothing), max_age (a tail older than tails.max_age), drain (a tail ended at a stop), cut (the node broke off), shutdown (cut at the end of a drain), panic.", []string{"end"}},
 		{"sluice_refused_bodies_total", "counter", "Bodies of refused requests: read (dropped whole), cut (given up), unread.", []string{"fate"}},
 		{"sluice_upstream_exchanges_total", "counter", "Exchanges with a node, by node and the answer's class or why there was none.", []string{"node", "outcome"}},
 		{"sluice_upstream_head_seconds", "histogram", "Time from the beginning of an exchange with a node to the head of its answer or to its end without one, by node and outcome; long-polls, which ask the node to wait, left out.", []string{"node", "outcome"}},
