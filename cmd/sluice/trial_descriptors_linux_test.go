@@ -226,6 +226,7 @@ func TestTrialDescriptorsOverHTTP2(t *testing.T) {
 	var open []io.Reader
 	for range 2 * bound {
 		res := l.open(ctx, t, c, l.Key, http.MethodGet, l.path("json")+"?offset=now&live=sse", nil)
+		t.Cleanup(func() { _ = res.Body.Close() })
 		statuses[res.StatusCode]++
 		if res.StatusCode == http.StatusOK {
 			open = append(open, res.Body)
