@@ -20,6 +20,9 @@ const asProgram = "SLUICE_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) == "1" {
+		if os.Getenv(tellsVitals) == "1" {
+			go tellVitals(os.Stdin, os.Stdout)
+		}
 		main()
 	}
 	os.Exit(m.Run())
@@ -53,23 +56,40 @@ func startProcess(t *testing.T) (p *process, path string) {
 // and takes the process' end of its log. It does not wait for the process.
 func runProcess(t *testing.T, e *edge, file string, log *os.File) (p *process, path string) {
 	t.Helper()
-	address, admin := freePort(t), freePort(t)
-	e.URL, e.Admin = "http://"+address, "http://"+admin
-	file = strings.Replace(file, "listen: 127.0.0.1:0\n", "listen: "+address+"\n", 1)
-	file = strings.Replace(file, `admin: {listen: "127.0.0.1:0"}`, `admin: {listen: "`+admin+`"}`, 1)
-	path = filepath.Join(t.TempDir(), "sluice.yaml")
-	writeFile(t, path, file)
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), os.Args[0], "serve", "--config", path)
-	cmd.Env = append(os.Environ(), asProgram+"=1")
+	cmd, path := newProgram(t, e, file)
 	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	_ = log.Close()
-	p = &process{edge: e, cmd: cmd, exited: make(chan error, 1)}
+	return await(t, e, cmd), path
+}
+
+// await makes a process of what was started, and ends it with the test.
+func await(t *testing.T, e *edge, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{edge: e, cmd: cmd, exited: make(chan error, 1)}
 	go func() { p.exited <- cmd.Wait() }()
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	return p, path
+	return p
+}
+
+// newProgram is the program, not started yet, that serves a file on ports that it puts into
+// it.
+func newProgram(t *testing.T, e *edge, file string) (cmd *exec.Cmd, path string) {
+	t.Helper()
+	address, admin := freePort(t), freePort(t)
+	e.URL, e.Admin = "http://"+address, "http://"+admin
+	if strings.Contains(file, "\ntls: {") {
+		e.URL = "https://" + address
+	}
+	file = strings.Replace(file, "listen: 127.0.0.1:0\n", "listen: "+address+"\n", 1)
+	file = strings.Replace(file, `admin: {listen: "127.0.0.1:0"}`, `admin: {listen: "`+admin+`"}`, 1)
+	path = filepath.Join(t.TempDir(), "sluice.yaml")
+	writeFile(t, path, file)
+	cmd = exec.CommandContext(context.WithoutCancel(t.Context()), os.Args[0], "serve", "--config", path)
+	cmd.Env = append(os.Environ(), asProgram+"=1")
+	return cmd, path
 }
 
 // reads reports whether a read of a declared stream is answered.
