@@ -114,7 +114,7 @@ func (tr *leakTrial) with(ctx context.Context, d rawDialer, n int, target, key s
 }
 
 func (tr *leakTrial) dialer(h2 bool) rawDialer {
-	return rawDialer{address: tr.r.URL[strings.Index(tr.r.URL, "//")+2:], secure: tr.secure, h2: h2}
+	return rawDialer{address: hostOf(tr.r.URL), secure: tr.secure, h2: h2}
 }
 
 // run opens and closes so many tails in all ways, some at one time, and then those that
