@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"time"
 
 	h2 "golang.org/x/net/http2"
@@ -28,6 +29,7 @@ type rawDialer struct {
 	address string
 	secure  bool // over TLS
 	h2      bool
+	buffer  int // of the kernel for what is not read, in bytes; 0 = its own
 }
 
 func (d rawDialer) String() string {
@@ -43,7 +45,13 @@ func (d rawDialer) String() string {
 
 // dial makes a connection that has spoken nothing of HTTP yet.
 func (d rawDialer) dial(ctx context.Context) (conn net.Conn, tcp *net.TCPConn, err error) {
-	raw, err := new(net.Dialer).DialContext(ctx, "tcp", d.address)
+	var dialer net.Dialer
+	if d.buffer > 0 {
+		dialer.Control = func(_, _ string, c syscall.RawConn) error {
+			return c.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, d.buffer) })
+		}
+	}
+	raw, err := dialer.DialContext(ctx, "tcp", d.address)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -76,6 +84,7 @@ type rawConn struct {
 
 	// Of HTTP/1.1.
 	answer *http.Response
+	taken  strings.Builder // of its body, by take
 
 	// Of HTTP/2.
 	framer  *h2.Framer
@@ -119,28 +128,57 @@ func (d rawDialer) connect(ctx context.Context) (*rawConn, error) {
 
 // ask sends a request without a body. It gives the stream's id, or 0 over HTTP/1.1.
 func (c *rawConn) ask(method, target, key string) (uint32, error) {
+	return c.begin(method, target, key, true)
+}
+
+// begin sends the head of a request, with further fields: names, which are in lower case,
+// and values. Unless it ends there, send follows.
+func (c *rawConn) begin(method, target, key string, ends bool, more ...string) (uint32, error) {
+	if key != "" {
+		more = append(more, "authorization", "Bearer "+key)
+	}
 	if c.framer == nil {
 		text := method + " " + target + " HTTP/1.1\r\nHost: " + c.host + "\r\n"
-		if key != "" {
-			text += "Authorization: Bearer " + key + "\r\n"
+		for i := 0; i+1 < len(more); i += 2 {
+			text += more[i] + ": " + more[i+1] + "\r\n"
 		}
 		_, err := io.WriteString(c, text+"\r\n")
 		return 0, err
 	}
 	c.block.Reset()
-	fields := []hpack.HeaderField{{Name: ":method", Value: method}, {Name: ":scheme", Value: "https"}, {Name: ":authority", Value: c.host}, {Name: ":path", Value: target}}
-	if key != "" {
-		fields = append(fields, hpack.HeaderField{Name: "authorization", Value: "Bearer " + key})
-	}
-	for _, f := range fields {
-		if err := c.encoder.WriteField(f); err != nil {
+	fields := append([]string{":method", method, ":scheme", "https", ":authority", c.host, ":path", target}, more...)
+	for i := 0; i+1 < len(fields); i += 2 {
+		if err := c.encoder.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}); err != nil {
 			return 0, err
 		}
 	}
 	id := c.next
 	c.next += 2
 	c.streams[id] = &rawStream{}
-	return id, c.framer.WriteHeaders(h2.HeadersFrameParam{StreamID: id, BlockFragment: c.block.Bytes(), EndStream: true, EndHeaders: true})
+	return id, c.framer.WriteHeaders(h2.HeadersFrameParam{StreamID: id, BlockFragment: c.block.Bytes(), EndStream: ends, EndHeaders: true})
+}
+
+// send sends a part of a request's body.
+func (c *rawConn) send(id uint32, part string, last bool) error {
+	if c.framer != nil {
+		return c.framer.WriteData(id, last, []byte(part))
+	}
+	_, err := io.WriteString(c, part)
+	return err
+}
+
+// take waits for so many bytes of the answer's body.
+func (c *rawConn) take(id uint32, n int) error {
+	if c.framer != nil {
+		s := c.streams[id]
+		err := c.read(func() bool { return s.text.Len() >= n || s.ended || s.reset })
+		if err == nil && s.text.Len() < n {
+			err = io.ErrUnexpectedEOF
+		}
+		return err
+	}
+	_, err := io.CopyN(&c.taken, c.answer.Body, int64(n))
+	return err
 }
 
 // head waits for the answer's head, and gives its status.
@@ -174,15 +212,17 @@ func (c *rawConn) until(id uint32, text string) error {
 	return nil
 }
 
-// end waits for the answer's end. whole tells one in good order.
+// end waits for the answer's end, and gives its body. whole tells one in good order.
 func (c *rawConn) end(id uint32) (text string, whole bool, err error) {
 	if c.framer != nil {
 		s := c.streams[id]
 		err := c.read(func() bool { return s.ended || s.reset })
 		return s.text.String(), s.ended, err
 	}
-	all, err := io.ReadAll(c.answer.Body)
-	return string(all), err == nil, ignoreEnd(err)
+	_, err = io.Copy(&c.taken, c.answer.Body)
+	text = c.taken.String()
+	c.taken.Reset()
+	return text, err == nil, ignoreEnd(err)
 }
 
 // ignoreEnd passes over the ends that a peer may make of an answer.

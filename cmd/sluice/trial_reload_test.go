@@ -33,10 +33,24 @@ func rename(t *testing.T, path, text string) {
 
 // O02: open tails hung a reload, or were cut by it. 1,000 tails, to which events come all
 // the while, live through 20 reloads of files that differ, without one event lost or told
-// twice; then a key that is taken out of the file ends its tails, within a second.
+// twice; then a key that is taken out of the file ends its tails, within a second. Fewer
+// over TLS, in the short form.
 func TestTailsLiveThroughReloads(t *testing.T) {
-	const tails, removed, reloads = 1000, 100, 20
-	p := startRoomy(t, standIn(t), "watch: false\n", "watch: true\nlog: {level: warn}\n")
+	t.Run("clear text", func(t *testing.T) { tailsLiveThroughReloads(t, 1000, "") })
+	t.Run("over TLS", func(t *testing.T) {
+		tails := 200
+		if soak() {
+			tails = 1000
+		}
+		tailsLiveThroughReloads(t, tails, "tls: {mode: internal}\n")
+	})
+}
+
+func tailsLiveThroughReloads(t *testing.T, tails int, sections string) {
+	t.Helper()
+	const reloads = 20
+	removed := tails / 10
+	p := startRoomy(t, standIn(t), "watch: false\n", "watch: true\nlog: {level: warn}\n"+sections)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	kept := p.newCrowd(ctx, t, tails-removed, p.Key, false)
