@@ -19,6 +19,7 @@ type clientLoad struct {
 	cancel context.CancelFunc
 	ctx    context.Context //nolint:containedctx // of the load's own goroutines, which stop ends
 	wait   sync.WaitGroup
+	going  sync.RWMutex // held by each request, and by who has them all wait
 
 	mu     sync.Mutex
 	faults []string
@@ -30,18 +31,24 @@ func newLoad(ctx context.Context) *clientLoad {
 	return l
 }
 
-// each does something so many times a second, one after the other. Nothing is broken off.
+// each does something so many times a second, one after the other: what comes late is
+// caught up with. Nothing is broken off.
 func (l *clientLoad) each(name string, perSecond float64, do func() error) {
 	l.wait.Go(func() {
-		tick := time.NewTicker(time.Duration(float64(time.Second) / perSecond))
-		defer tick.Stop()
+		due, every := time.Now(), time.Duration(float64(time.Second)/perSecond)
+		timer := time.NewTimer(every)
+		defer timer.Stop()
 		for {
 			select {
 			case <-l.ctx.Done():
 				return
-			case <-tick.C:
+			case <-timer.C:
 			}
+			due = due.Add(every)
+			timer.Reset(time.Until(due.Add(every)))
+			l.going.RLock()
 			err := do()
+			l.going.RUnlock()
 			l.done.Add(1)
 			if err != nil {
 				l.mu.Lock()
@@ -51,6 +58,11 @@ func (l *clientLoad) each(name string, perSecond float64, do func() error) {
 		}
 	})
 }
+
+// pause waits until no request is under way, and begins none until goOn.
+func (l *clientLoad) pause() { l.going.Lock() }
+
+func (l *clientLoad) goOn() { l.going.Unlock() }
 
 // stop ends the load and fails on every request that has failed. It gives how many there
 // were, and how many a second.

@@ -74,15 +74,20 @@ func await(t *testing.T, e *edge, cmd *exec.Cmd) *process {
 	return p
 }
 
+// schemeOf is what URLs of a file's public listener begin with.
+func schemeOf(file string) string {
+	if strings.Contains(file, "\ntls: {") {
+		return "https://"
+	}
+	return "http://"
+}
+
 // newProgram is the program, not started yet, that serves a file on ports that it puts into
 // it.
 func newProgram(t *testing.T, e *edge, file string) (cmd *exec.Cmd, path string) {
 	t.Helper()
 	address, admin := freePort(t), freePort(t)
-	e.URL, e.Admin = "http://"+address, "http://"+admin
-	if strings.Contains(file, "\ntls: {") {
-		e.URL = "https://" + address
-	}
+	e.URL, e.Admin = schemeOf(file)+address, "http://"+admin
 	file = strings.Replace(file, "listen: 127.0.0.1:0\n", "listen: "+address+"\n", 1)
 	file = strings.Replace(file, `admin: {listen: "127.0.0.1:0"}`, `admin: {listen: "`+admin+`"}`, 1)
 	path = filepath.Join(t.TempDir(), "sluice.yaml")
