@@ -24,10 +24,11 @@ type chain struct {
 	open  *openTails            // the gateway's
 	// crossOrigin is nil where no origin is listed.
 	crossOrigin *crossOrigin
+	chance      func() float64 // in [0, 1)
 }
 
 func newChain(o Options, open *openTails) *chain {
-	c := &chain{Options: o, open: open, crossOrigin: newCrossOrigin(o.Origins)}
+	c := &chain{Options: o, open: open, crossOrigin: newCrossOrigin(o.Origins), chance: fractions(o.Random)}
 	// It complains of what the access log already tells, at a level of its own.
 	quiet, _ := zap.NewStdLogAt(c.Log.Named("proxy"), zap.DebugLevel)
 	c.proxy = httputil.ReverseProxy{BufferPool: copyBuffers{}, ErrorLog: quiet}

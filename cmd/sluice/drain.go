@@ -90,11 +90,13 @@ func (a *App) Serve(ctx, cut context.Context) error {
 func (a *App) operator() http.Handler {
 	return gateway.NewOperator(gateway.OperatorOptions{
 		Token:   a.started.Admin.Token,
-		Missing: a.missing,
+		Parts:   a.parts,
 		Reload:  a.Reload,
 		Metrics: promhttp.HandlerFor(a.registry, promhttp.HandlerOpts{}),
 
+		Profiles:   a.profiles,
 		Management: a.operatorAPI(),
+		Tracer:     a.tracer,
 	})
 }
 
