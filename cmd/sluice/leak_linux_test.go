@@ -140,7 +140,7 @@ func (tr *leakTrial) run(ctx context.Context, t *testing.T, tails int) {
 	must(t, group.Wait())
 	for _, e := range episodes {
 		tr.count(e.name, each)
-		var all []*tailGroup
+		all := make([]*tailGroup, 0, each/groupSize)
 		for i := range each / groupSize {
 			g, err := tr.dialer(i%2 == 0).tails(ctx, groupSize, tr.r.edge.path("json")+sseTail, tr.r.Reads)
 			must(t, err)

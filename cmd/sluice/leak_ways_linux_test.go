@@ -50,7 +50,7 @@ func (g *tailGroup) close() {
 
 // each does something to each tail.
 func (g *tailGroup) each(do func(c *rawConn, id uint32) error) error {
-	var errs []error
+	errs := make([]error, 0, len(g.ids))
 	for i, id := range g.ids {
 		errs = append(errs, do(g.conns[min(i, len(g.conns)-1)], id))
 	}
@@ -244,7 +244,7 @@ func oddWays() []leakWay {
 			return nil
 		}})
 	}
-	all = append(all, leakWay{"given up in the handshake", func(ctx context.Context, tr *leakTrial, d rawDialer, n int) error {
+	all = append(all, leakWay{"given up in the handshake", func(ctx context.Context, _ *leakTrial, d rawDialer, n int) error {
 		d.secure = false
 		for range n {
 			c, _, err := d.dial(ctx)

@@ -242,7 +242,9 @@ func TestKilledWhileUpgrading(t *testing.T) {
 	must(t, err)
 	t.Cleanup(func() { _ = syscall.Kill(next, syscall.SIGKILL) })
 	must(t, p.cmd.Process.Kill())
-	<-p.exited
+	if err := <-p.exited; err == nil {
+		t.Error("it was not killed, it ended")
+	}
 	cluster.Node(0).Restart()
 	p.awaitReady(t)
 	if !p.reads(t) || p.lines(t, `"level":"error"`) > 0 {
