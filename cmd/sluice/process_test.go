@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"io"
 	"net/http"
@@ -92,7 +93,7 @@ func newProgram(t *testing.T, e *edge, file string) (cmd *exec.Cmd, path string)
 	file = strings.Replace(file, `admin: {listen: "127.0.0.1:0"}`, `admin: {listen: "`+admin+`"}`, 1)
 	path = filepath.Join(t.TempDir(), "sluice.yaml")
 	writeFile(t, path, file)
-	cmd = exec.CommandContext(context.WithoutCancel(t.Context()), os.Args[0], "serve", "--config", path)
+	cmd = exec.CommandContext(context.WithoutCancel(t.Context()), cmp.Or(e.program, os.Args[0]), "serve", "--config", path)
 	cmd.Env = append(os.Environ(), asProgram+"=1")
 	return cmd, path
 }

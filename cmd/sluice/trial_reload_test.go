@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,9 +22,26 @@ func roomy(file string) string {
 func startRoomy(t *testing.T, node string, edits ...string) *replica {
 	t.Helper()
 	e := &edge{Account: testAccount(t), Key: newTestKey(t), Reads: newTestKey(t)}
+	if soak() {
+		e.program = built(t)
+	}
 	r := startReplicaOf(t, e, strings.NewReplacer(edits...).Replace(roomy(edgeFile(e, []string{node}, ""))))
 	eventually(t, "the process answers", func() bool { return r.reads(t) })
 	return r
+}
+
+// built is the program as it is released. The race detector, with which the short forms
+// run it, makes it several times slower: two cores would not do for the load of the long
+// ones.
+func built(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "sluice")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", path, ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	return path
 }
 
 // rename puts a text in a file's place, as editors do.
