@@ -89,8 +89,13 @@ func (tr stopTrial) run(t *testing.T) {
 	must(t, writer.add(ctx)) // the tails are told as before
 	crowd.told(t, 2)
 	var wait sync.WaitGroup
+	few := make(chan struct{}, 4) // all at one time would leave the node, in this process, no time to answer
 	for _, r := range reads {
-		wait.Go(func() { r.finish(t, content) })
+		wait.Go(func() {
+			few <- struct{}{}
+			r.finish(t, content)
+			<-few
+		})
 	}
 	eventually(t, "no connection is taken", func() bool {
 		c, err := net.Dial("tcp", hostOf(p.URL)) //nolint:noctx // on this machine
