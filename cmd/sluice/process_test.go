@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -13,11 +14,48 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"sluice/internal/ursulatest"
 )
 
 // asProgram set to 1 makes this test binary the program itself, so that tests
 // can run it as a process of its own, with its signals and its pipes.
 const asProgram = "SLUICE_TEST_AS_PROGRAM"
+
+// asNode set to 1 makes this test binary a node, up until its standard input ends.
+const asNode = "SLUICE_TEST_AS_NODE"
+
+func serveNode() int {
+	cluster := ursulatest.New(ursulatest.Options{})
+	if err := cluster.Start(); err != nil {
+		return 1
+	}
+	_, _ = fmt.Println(cluster.URLs()[0]) //nolint:forbidigo // to the test
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	_ = cluster.Close()
+	return 0
+}
+
+// nodeApart is standIn in a process of its own. In that of a test with a thousand clients
+// it has to wait for its turn, so long that it is taken for one that is gone.
+func nodeApart(t *testing.T) string {
+	t.Helper()
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), os.Args[0])
+	cmd.Env, cmd.Stderr = append(os.Environ(), asNode+"=1"), os.Stderr
+	in, err := cmd.StdinPipe()
+	must(t, err)
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = in.Close()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	url, err := bufio.NewReader(out).ReadString('\n')
+	must(t, err)
+	return strings.TrimSpace(url)
+}
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) == "1" {
@@ -25,6 +63,9 @@ func TestMain(m *testing.M) {
 			go tellVitals(os.Stdin, os.Stdout)
 		}
 		main()
+	}
+	if os.Getenv(asNode) == "1" {
+		os.Exit(serveNode())
 	}
 	os.Exit(m.Run())
 }

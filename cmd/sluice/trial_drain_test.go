@@ -57,7 +57,7 @@ func (tr stopTrial) run(t *testing.T) {
 	if tr.secure {
 		sections += "tls: {mode: internal}\n"
 	}
-	p := startRoomy(t, standIn(t), "drain_delay: 0s", "drain_delay: "+tr.delay.String(), "drain_timeout: 2s", "drain_timeout: "+tr.drain.String(),
+	p := startRoomy(t, nodeApart(t), "drain_delay: 0s", "drain_delay: "+tr.delay.String(), "drain_timeout: 2s", "drain_timeout: "+tr.drain.String(),
 		"streams:\n", "streams:\n      - {name: large, content_type: application/octet-stream}\n", "watch: false\n", sections)
 	ctx, cancel := context.WithTimeout(t.Context(), tr.delay+tr.drain+time.Minute)
 	defer cancel()
@@ -89,7 +89,7 @@ func (tr stopTrial) run(t *testing.T) {
 	must(t, writer.add(ctx)) // the tails are told as before
 	crowd.told(t, 2)
 	var wait sync.WaitGroup
-	few := make(chan struct{}, 4) // all at one time would leave the node, in this process, no time to answer
+	few := make(chan struct{}, 4) // all at one time would leave the node no time to answer
 	for _, r := range reads {
 		wait.Go(func() {
 			few <- struct{}{}

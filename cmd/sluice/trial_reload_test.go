@@ -69,7 +69,7 @@ func tailsLiveThroughReloads(t *testing.T, tails int, sections string) {
 	t.Helper()
 	const reloads = 20
 	removed := tails / 10
-	p := startRoomy(t, standIn(t), "watch: false\n", "watch: true\nlog: {level: warn}\n"+sections)
+	p := startRoomy(t, nodeApart(t), "watch: false\n", "watch: true\nlog: {level: warn}\n"+sections)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	kept := p.newCrowd(ctx, t, tails-removed, p.Key, false)

@@ -38,11 +38,11 @@ func theUpgradeTrial() upgradeTrial {
 // keys that come and go in SQLite.
 func TestUpgradeIsNotNoticed(t *testing.T) {
 	t.Run("clear text", func(t *testing.T) {
-		theUpgradeTrial().run(t, startRoomy(t, standIn(t), "drain_timeout: 2s", "drain_timeout: "+theUpgradeTrial().drain.String()), nil)
+		theUpgradeTrial().run(t, startRoomy(t, nodeApart(t), "drain_timeout: 2s", "drain_timeout: "+theUpgradeTrial().drain.String()), nil)
 	})
 	t.Run("over TLS, with SQLite", func(t *testing.T) {
 		dir, plain := t.TempDir(), freePort(t)
-		p := startRoomy(t, standIn(t), "drain_timeout: 2s", "drain_timeout: "+theUpgradeTrial().drain.String(), "watch: false\n", fmt.Sprintf(
+		p := startRoomy(t, nodeApart(t), "drain_timeout: 2s", "drain_timeout: "+theUpgradeTrial().drain.String(), "watch: false\n", fmt.Sprintf(
 			"watch: false\nstore: {url: \"sqlite:%s/sluice.db\"}\ntls: {mode: internal, storage: %q, http_listen: %q}\n", dir, dir, plain))
 		theUpgradeTrial().run(t, p, func(l *clientLoad) {
 			l.each("redirect", 5, func() error { return p.redirected(plain) })
