@@ -62,8 +62,8 @@ type App struct {
 	public        []net.Listener
 	admin         net.Listener
 	handed        *inheritance
-	activated     struct{ public, admin bool } // by systemd, whatever the file says
-	successor     chan struct{}                // closed when another process serves
+	activated     struct{ public, admin, plain bool } // by systemd, whatever the file says
+	successor     chan struct{}                       // closed when another process serves
 	supervisor    supervisor
 	plain         net.Listener // tls.http_listen; nil = none
 	secure        *secure      // nil where TLS is off
@@ -319,12 +319,8 @@ func (a *App) listen(c *config.Config) (err error) {
 			a.admin, a.activated.admin = handed[0], address == fromSystemd
 		}
 	}
-	if c.TLS.On() && c.TLS.HTTPListen != "" {
-		if handed := a.handed.take(namePlain + c.TLS.HTTPListen); handed != nil {
-			a.plain = handed[0]
-		} else if a.plain, err = lc.Listen(context.Background(), "tcp", c.TLS.HTTPListen); err != nil {
-			return fmt.Errorf("plain HTTP listener: %w; change tls.http_listen, or remove it", err)
-		}
+	if err := a.listenPlain(c); err != nil {
+		return err
 	}
 	if a.admin == nil {
 		l, err := lc.Listen(context.Background(), "tcp", c.Admin.Listen)
@@ -332,6 +328,26 @@ func (a *App) listen(c *config.Config) (err error) {
 			return fmt.Errorf("admin listener: %w; change admin.listen", err)
 		}
 		a.admin = l
+	}
+	return nil
+}
+
+// listenPlain opens the listener of plain HTTP beside TLS, where there is one: the file's,
+// or systemd's.
+func (a *App) listenPlain(c *config.Config) (err error) {
+	if !c.TLS.On() {
+		return nil
+	}
+	for _, address := range []string{fromSystemd, c.TLS.HTTPListen} {
+		if handed := a.handed.take(namePlain + address); handed != nil && a.plain == nil {
+			a.plain, a.activated.plain = handed[0], address == fromSystemd
+		}
+	}
+	if a.plain != nil || c.TLS.HTTPListen == "" {
+		return nil
+	}
+	if a.plain, err = listenConfig().Listen(context.Background(), "tcp", c.TLS.HTTPListen); err != nil {
+		return fmt.Errorf("plain HTTP listener: %w; change tls.http_listen, or remove it", err)
 	}
 	return nil
 }

@@ -59,6 +59,7 @@ type edge struct {
 	Stopped chan error // Serve's result
 	Stop    context.CancelFunc
 	Cut     context.CancelFunc
+	program string // what a process of it runs; this test binary where it is empty
 }
 
 // streams that every edge declares: name → content type; "open-" ones are public.

@@ -32,7 +32,8 @@ const (
 
 // fromSystemd stands in place of an address for a socket that systemd has opened. What
 // the file says of its listener does not matter then. A socket of systemd that is called
-// "admin" is the admin listener, every other one is public.
+// "admin" is the admin listener, one that is called "http" that of plain HTTP beside TLS,
+// every other one is public.
 const fromSystemd = "systemd"
 
 // inheritance is what a process has been given by whoever started it: the listeners that
@@ -57,8 +58,11 @@ func inherit(lookup func(string) (string, bool)) (*inheritance, error) {
 	if !ok {
 		for _, f := range activation.Files(true) {
 			name := namePublic + fromSystemd
-			if f.Name() == "admin" {
+			switch f.Name() {
+			case "admin":
 				name = nameAdmin + fromSystemd
+			case "http":
+				name = namePlain + fromSystemd
 			}
 			if err := h.listen(name, f); err != nil {
 				return nil, fmt.Errorf("the socket %q of systemd: %w", f.Name(), err)

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"net"
+	"os"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -13,10 +15,32 @@ import (
 // Where none is listening it does nothing.
 type supervisor struct{ log *zap.Logger }
 
+// notifyPatience is how long one that does not read, as while it reloads itself, may hold
+// up what it is told of: a reload, a stop, an upgrade.
+const notifyPatience = 5 * time.Second
+
 func (s supervisor) tell(state string) {
-	if _, err := daemon.SdNotify(false, state); err != nil {
+	address := os.Getenv("NOTIFY_SOCKET")
+	if address == "" {
+		return
+	}
+	if err := notify(address, state); err != nil {
 		s.log.Warn("systemd could not be told", zap.Error(err))
 	}
+}
+
+// notify is daemon.SdNotify, but for the deadline.
+func notify(address, state string) error {
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: address, Net: "unixgram"})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.SetWriteDeadline(time.Now().Add(notifyPatience)); err != nil {
+		return err
+	}
+	_, err = conn.Write([]byte(state))
+	return err
 }
 
 func (s supervisor) ready()    { s.tell(daemon.SdNotifyReady) }

@@ -2,24 +2,67 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"sluice/internal/ursulatest"
 )
 
 // asProgram set to 1 makes this test binary the program itself, so that tests
 // can run it as a process of its own, with its signals and its pipes.
 const asProgram = "SLUICE_TEST_AS_PROGRAM"
 
+// asNode set to 1 makes this test binary a node, up until its standard input ends.
+const asNode = "SLUICE_TEST_AS_NODE"
+
+func serveNode() int {
+	cluster := ursulatest.New(ursulatest.Options{})
+	if err := cluster.Start(); err != nil {
+		return 1
+	}
+	_, _ = fmt.Println(cluster.URLs()[0]) //nolint:forbidigo // to the test
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	_ = cluster.Close()
+	return 0
+}
+
+// nodeApart is standIn in a process of its own. In that of a test with a thousand clients
+// it has to wait for its turn, so long that it is taken for one that is gone.
+func nodeApart(t *testing.T) string {
+	t.Helper()
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), os.Args[0])
+	cmd.Env, cmd.Stderr = append(os.Environ(), asNode+"=1"), os.Stderr
+	in, err := cmd.StdinPipe()
+	must(t, err)
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = in.Close()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	url, err := bufio.NewReader(out).ReadString('\n')
+	must(t, err)
+	return strings.TrimSpace(url)
+}
+
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) == "1" {
+		if os.Getenv(tellsVitals) == "1" {
+			go tellVitals(os.Stdin, os.Stdout)
+		}
 		main()
 	}
 	if load := os.Getenv(asSlowLoad); load != "" {
@@ -27,6 +70,9 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		os.Exit(0)
+	}
+	if os.Getenv(asNode) == "1" {
+		os.Exit(serveNode())
 	}
 	os.Exit(m.Run())
 }
@@ -66,24 +112,46 @@ func runProcess(t *testing.T, e *edge, file string, log *os.File) (p *process, p
 // behind its own arguments.
 func runProcessBy(t *testing.T, e *edge, file string, log *os.File, by ...string) (p *process, path string) {
 	t.Helper()
-	address, admin := freePort(t), freePort(t)
-	e.URL, e.Admin = "http://"+address, "http://"+admin
-	file = strings.Replace(file, "listen: 127.0.0.1:0\n", "listen: "+address+"\n", 1)
-	file = strings.Replace(file, `admin: {listen: "127.0.0.1:0"}`, `admin: {listen: "`+admin+`"}`, 1)
-	path = filepath.Join(t.TempDir(), "sluice.yaml")
-	writeFile(t, path, file)
-	words := append(by, os.Args[0], "serve", "--config", path)
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), words[0], words[1:]...)
-	cmd.Env = append(os.Environ(), asProgram+"=1")
+	cmd, path := newProgram(t, e, file, by...)
 	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	_ = log.Close()
-	p = &process{edge: e, cmd: cmd, exited: make(chan error, 1)}
+	return await(t, e, cmd), path
+}
+
+// await makes a process of what was started, and ends it with the test.
+func await(t *testing.T, e *edge, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{edge: e, cmd: cmd, exited: make(chan error, 1)}
 	go func() { p.exited <- cmd.Wait() }()
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	return p, path
+	return p
+}
+
+// schemeOf is what URLs of a file's public listener begin with.
+func schemeOf(file string) string {
+	if strings.Contains(file, "\ntls: {") {
+		return "https://"
+	}
+	return "http://"
+}
+
+// newProgram is the program, not started yet, that serves a file on ports that it puts into
+// it.
+func newProgram(t *testing.T, e *edge, file string, by ...string) (cmd *exec.Cmd, path string) {
+	t.Helper()
+	address, admin := freePort(t), freePort(t)
+	e.URL, e.Admin = schemeOf(file)+address, "http://"+admin
+	file = strings.Replace(file, "listen: 127.0.0.1:0\n", "listen: "+address+"\n", 1)
+	file = strings.Replace(file, `admin: {listen: "127.0.0.1:0"}`, `admin: {listen: "`+admin+`"}`, 1)
+	path = filepath.Join(t.TempDir(), "sluice.yaml")
+	writeFile(t, path, file)
+	words := append(slices.Clone(by), cmp.Or(e.program, os.Args[0]), "serve", "--config", path)
+	cmd = exec.CommandContext(context.WithoutCancel(t.Context()), words[0], words[1:]...)
+	cmd.Env = append(os.Environ(), asProgram+"=1")
+	return cmd, path
 }
 
 // reads reports whether a read of a declared stream is answered.

@@ -40,7 +40,9 @@ func (e *edge) admin(t *testing.T, method, path string) reply {
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := http1().Do(req)
+	c := http1()
+	defer c.CloseIdleConnections()
+	res, err := c.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}

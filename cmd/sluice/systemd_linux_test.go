@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -10,15 +9,33 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // systemd plays systemd for a program: it opens its sockets, and hears what it says.
 type systemd struct {
 	notices *net.UnixConn
-	heard   []string
+	plain   string // where its socket for plain HTTP listens
+
+	mu    sync.Mutex
+	heard []string
+	taken int // of heard, by hears and quiet
+}
+
+// listen hears all that is said, up until the socket is closed: it has room for few.
+func (s *systemd) listen() {
+	var notice [4096]byte
+	for {
+		n, err := s.notices.Read(notice[:])
+		if err != nil {
+			return
+		}
+		s.mu.Lock()
+		s.heard = append(s.heard, string(notice[:n]))
+		s.mu.Unlock()
+	}
 }
 
 // startActivated starts the program as systemd does, with sockets that it has opened.
@@ -40,10 +57,13 @@ func startActivated(t *testing.T, e *edge, file string, names ...string) (*syste
 	for _, name := range names {
 		l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 		must(t, err)
-		if name == "admin" {
+		switch name {
+		case "admin":
 			e.Admin = "http://" + l.Addr().String()
-		} else {
-			e.URL = "http://" + l.Addr().String()
+		case "http":
+			s.plain = l.Addr().String()
+		default:
+			e.URL = schemeOf(file) + l.Addr().String()
 		}
 		f, err := l.File()
 		must(t, err)
@@ -62,6 +82,8 @@ func startActivated(t *testing.T, e *edge, file string, names ...string) (*syste
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	t.Cleanup(func() {
 		if t.Failed() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
 			t.Logf("heard %q, log: %s", s.heard, r.logged(t))
 		}
 	})
@@ -69,37 +91,29 @@ func startActivated(t *testing.T, e *edge, file string, names ...string) (*syste
 }
 
 // hears waits for a notice with a text, and returns it.
-func (s *systemd) hears(t *testing.T, text string) string {
+func (s *systemd) hears(t *testing.T, text string) (found string) {
 	t.Helper()
-	must(t, s.notices.SetReadDeadline(time.Now().Add(20*time.Second)))
-	var notice [4096]byte
-	for {
-		n, err := s.notices.Read(notice[:])
-		if err != nil {
-			t.Fatalf("it does not say %q: %v", text, err)
+	eventually(t, fmt.Sprintf("it says %q", text), func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for found == "" && s.taken < len(s.heard) {
+			if strings.Contains(s.heard[s.taken], text) {
+				found = s.heard[s.taken]
+			}
+			s.taken++
 		}
-		got := string(notice[:n])
-		s.heard = append(s.heard, got)
-		if strings.Contains(got, text) {
-			return got
-		}
-	}
+		return found != ""
+	})
+	return found
 }
 
-// quiet are the notices that are there now, without waiting for others.
-func (s *systemd) quiet(t *testing.T) string {
-	t.Helper()
-	must(t, s.notices.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
-	var all strings.Builder
-	var notice [4096]byte
-	for {
-		n, err := s.notices.Read(notice[:])
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return all.String()
-		}
-		must(t, err)
-		all.Write(append(notice[:n], '\n'))
-	}
+// quiet are the notices that have come and that nobody has waited for.
+func (s *systemd) quiet() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	said := strings.Join(s.heard[s.taken:], "\n")
+	s.taken = len(s.heard)
+	return said
 }
 
 // With sockets of systemd, which serve for the listeners by their names: it is told of the
@@ -110,6 +124,7 @@ func TestUnderSystemd(t *testing.T) {
 	// What the file says of the listeners does not matter: these could not be opened.
 	file := strings.Replace(edgeFile(e, []string{standIn(t)}, ""), "listen: 127.0.0.1:0", "listen: 192.0.2.1:1", 1)
 	s, r := startActivated(t, e, file, "sluice.socket", "admin")
+	go s.listen()
 	s.hears(t, "READY=1")
 	r.awaitReady(t)
 	want(t, e.do(t, http.MethodGet, e.path("json"), nil), http.StatusOK)
@@ -128,7 +143,7 @@ func TestUnderSystemd(t *testing.T) {
 		}
 		next := r.upgrade(t, pid, i)
 		s.hears(t, fmt.Sprintf("MAINPID=%d\n", next))
-		if said := s.quiet(t); strings.Contains(said, "STOPPING") {
+		if said := s.quiet(); strings.Contains(said, "STOPPING") {
 			t.Errorf("the process before says of the service %q", said)
 		}
 		s.hears(t, "WATCHDOG=1")
@@ -140,6 +155,54 @@ func TestUnderSystemd(t *testing.T) {
 			eventually(t, "it has ended", func() bool { return !runs(next) })
 		}
 	}
+}
+
+// With TLS systemd may open the listener of plain HTTP too; or it is the file's, and handed
+// over beside what systemd has opened.
+func TestUnderSystemdWithTLS(t *testing.T) {
+	t.Parallel()
+	for name, sockets := range map[string][]string{"opened": {"sluice.socket", "http", "admin"}, "of the file": {"sluice.socket", "admin"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := &edge{Account: testAccount(t), Key: newTestKey(t), Reads: newTestKey(t)}
+			plain := "192.0.2.1:1" // it could not be opened
+			if len(sockets) < 3 {
+				plain = freePort(t)
+			}
+			s, r := startActivated(t, e, edgeFile(e, []string{standIn(t)}, fmt.Sprintf("tls: {mode: internal, http_listen: %q}\n", plain)), sockets...)
+			if s.plain != "" {
+				plain = s.plain
+			}
+			go s.listen()
+			s.hears(t, "READY=1")
+			r.awaitReady(t)
+			pid := r.cmd.Process.Pid
+			for i := range 2 {
+				want(t, e.do(t, http.MethodGet, e.path("json"), nil), http.StatusOK)
+				must(t, r.redirected(plain))
+				pid = r.upgrade(t, pid, i)
+				s.hears(t, fmt.Sprintf("MAINPID=%d\n", pid))
+			}
+			want(t, e.do(t, http.MethodGet, e.path("json"), nil), http.StatusOK)
+			must(t, r.redirected(plain), syscall.Kill(pid, syscall.SIGTERM))
+			eventually(t, "it has ended", func() bool { return !runs(pid) })
+		})
+	}
+}
+
+// A systemd that does not read what it is told held an upgrade up for ever: its socket has
+// room for a few words. It is waited for, but not longer than notifyPatience.
+func TestSystemdThatDoesNotRead(t *testing.T) {
+	t.Parallel()
+	e := &edge{Account: testAccount(t), Key: newTestKey(t), Reads: newTestKey(t)}
+	_, r := startActivated(t, e, edgeFile(e, []string{standIn(t)}, ""), "sluice.socket", "admin")
+	r.awaitReady(t)
+	eventually(t, "no more can be told", func() bool { return r.lines(t, "systemd could not be told") > 0 })
+	next := r.upgrade(t, r.cmd.Process.Pid, 0)
+	r.awaitReady(t)
+	want(t, e.do(t, http.MethodGet, e.path("json"), nil), http.StatusOK)
+	must(t, syscall.Kill(next, syscall.SIGTERM))
+	eventually(t, "it has ended", func() bool { return !runs(next) })
 }
 
 // With SQLite the file is handed over too: keys and streams made before and after an upgrade

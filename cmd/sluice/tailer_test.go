@@ -40,6 +40,10 @@ type tailersEnd struct {
 	at     time.Time
 }
 
+func (e tailersEnd) String() string {
+	return fmt.Sprintf("status %d, last %q, %v, at %s", e.status, e.last, e.err, e.at.Format("15:04:05.000"))
+}
+
 var (
 	numbered = regexp.MustCompile(`"n":(\d+)`)
 	hinted   = regexp.MustCompile(`^retry: \d{4}$`)

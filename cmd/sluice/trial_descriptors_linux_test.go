@@ -58,9 +58,6 @@ func startBy(t *testing.T, node, extra string, by ...string) *limited {
 	})
 	file := strings.Replace(edgeFile(e, []string{node}, extra), "open_tails: 100}", "open_tails: 100000}", 1)
 	l.process, _ = runProcessBy(t, e, file, w, by...)
-	if strings.Contains(extra, "tls:") {
-		e.URL = strings.Replace(e.URL, "http:", "https:", 1)
-	}
 	eventually(t, "the process answers", func() bool { return l.reads(t) })
 	return l
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -11,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -20,15 +20,22 @@ import (
 
 // stopTrial is what is under way when the program is told to stop.
 type stopTrial struct {
+	secure                bool // over TLS
 	tails, reads, appends int
 	delay, drain          time.Duration
 }
 
-func theStopTrial() stopTrial {
+func theStopTrials() []stopTrial {
 	if soak() {
-		return stopTrial{tails: 1000, reads: 200, appends: 50, delay: 3 * time.Second, drain: 30 * time.Second}
+		whole := stopTrial{tails: 1000, reads: 200, appends: 50, delay: 3 * time.Second, drain: 30 * time.Second}
+		secure := whole
+		secure.secure = true
+		return []stopTrial{whole, secure}
 	}
-	return stopTrial{tails: 200, reads: 20, appends: 10, delay: 2 * time.Second, drain: 8 * time.Second}
+	return []stopTrial{
+		{tails: 200, reads: 20, appends: 10, delay: 2 * time.Second, drain: 8 * time.Second},
+		{secure: true, tails: 60, reads: 8, appends: 6, delay: 2 * time.Second, drain: 4 * time.Second},
+	}
 }
 
 const largeRead = 5 << 20
@@ -37,11 +44,21 @@ const largeRead = 5 << 20
 // large reads and half-sent appends under way, and requests that go on coming: it is not
 // ready at once but serves on for a while, each answer with "Connection: close"; then all
 // reads are whole, or refused before a byte; all appends answered; the tails end one after
-// the other, with the hint; and it ends with 0, in time.
+// the other, with the hint; and it ends with 0, in time. Both protocols, in clear text and
+// over TLS.
 func TestStopLosesNothing(t *testing.T) {
-	tr := theStopTrial()
-	p := startRoomy(t, standIn(t), "drain_delay: 0s", "drain_delay: "+tr.delay.String(), "drain_timeout: 2s", "drain_timeout: "+tr.drain.String(),
-		"streams:\n", "streams:\n      - {name: large, content_type: application/octet-stream}\n", "watch: false\n", "watch: false\nlog: {level: warn}\n")
+	for _, tr := range theStopTrials() {
+		t.Run(fmt.Sprintf("TLS=%t", tr.secure), tr.run)
+	}
+}
+
+func (tr stopTrial) run(t *testing.T) {
+	sections := "watch: false\nlog: {level: warn}\n"
+	if tr.secure {
+		sections += "tls: {mode: internal}\n"
+	}
+	p := startRoomy(t, nodeApart(t), "drain_delay: 0s", "drain_delay: "+tr.delay.String(), "drain_timeout: 2s", "drain_timeout: "+tr.drain.String(),
+		"streams:\n", "streams:\n      - {name: large, content_type: application/octet-stream}\n", "watch: false\n", sections)
 	ctx, cancel := context.WithTimeout(t.Context(), tr.delay+tr.drain+time.Minute)
 	defer cancel()
 	content := make([]byte, largeRead)
@@ -51,8 +68,8 @@ func TestStopLosesNothing(t *testing.T) {
 	want(t, p.do(t, http.MethodPost, p.edge.path("large"), content, "Content-Type", "application/octet-stream"), http.StatusNoContent)
 	crowd := p.newCrowd(ctx, t, tr.tails, p.Key, false)
 	reads := make([]*slowRead, 0, tr.reads)
-	for range tr.reads {
-		reads = append(reads, p.beginRead(t, content))
+	for i := range tr.reads {
+		reads = append(reads, p.beginRead(t, i))
 	}
 	appends := make([]*halfAppend, 0, tr.appends)
 	for i := range tr.appends {
@@ -72,11 +89,16 @@ func TestStopLosesNothing(t *testing.T) {
 	must(t, writer.add(ctx)) // the tails are told as before
 	crowd.told(t, 2)
 	var wait sync.WaitGroup
+	few := make(chan struct{}, 4) // all at one time would leave the node no time to answer
 	for _, r := range reads {
-		wait.Go(func() { r.finish(t, content) })
+		wait.Go(func() {
+			few <- struct{}{}
+			r.finish(t, content)
+			<-few
+		})
 	}
 	eventually(t, "no connection is taken", func() bool {
-		c, err := net.Dial("tcp", strings.TrimPrefix(p.URL, "http://")) //nolint:noctx // on this machine
+		c, err := net.Dial("tcp", hostOf(p.URL)) //nolint:noctx // on this machine
 		if err == nil {
 			_ = c.Close()
 		}
@@ -122,74 +144,70 @@ func (c *crowd) endedByDrain(t *testing.T, stopped time.Time, tr stopTrial) {
 
 // slowRead is a large read whose client has taken a part of it.
 type slowRead struct {
-	conn net.Conn
-	body *http.Response
-	got  []byte
+	conn *rawConn
+	id   uint32
 }
 
-func (r *replica) beginRead(t *testing.T, content []byte) *slowRead {
+// beginRead takes a part of the i-th large read: every other one is over HTTP/2.
+func (r *replica) beginRead(t *testing.T, i int) *slowRead {
 	t.Helper()
-	conn := r.dial(t)
-	read := &slowRead{conn: conn, got: make([]byte, 64<<10)}
-	_, err := fmt.Fprintf(conn, "GET %s?offset=-1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", r.edge.path("large"), r.Key)
+	read := &slowRead{conn: r.slow(t, i)}
+	var err error
+	read.id, err = read.conn.ask(http.MethodGet, r.edge.path("large")+"?offset=-1", r.Key)
 	must(t, err)
-	if read.body, err = http.ReadResponse(bufio.NewReader(conn), nil); err != nil || read.body.StatusCode != http.StatusOK || read.body.ContentLength > int64(len(content)) { //nolint:bodyclose // it is read to its end, later
-		t.Fatalf("%v %v", read.body, err)
+	if status, err := read.conn.head(read.id); err != nil || status != "200" {
+		t.Fatalf("%s %v", status, err)
 	}
-	_, err = io.ReadFull(read.body.Body, read.got)
-	must(t, err)
+	must(t, read.conn.take(read.id, 64<<10))
 	return read
 }
 
-// dial is a connection whose client keeps little of what it does not read.
-func (r *replica) dial(t *testing.T) net.Conn {
+// slow is a connection whose client keeps little of what it does not read.
+func (r *replica) slow(t *testing.T, i int) *rawConn {
 	t.Helper()
-	var d net.Dialer
-	d.Control = func(_, _ string, c syscall.RawConn) error {
-		return c.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 64<<10) })
-	}
-	conn, err := d.DialContext(t.Context(), "tcp", strings.TrimPrefix(r.URL, "http://"))
+	conn, err := rawDialer{address: hostOf(r.URL), secure: strings.HasPrefix(r.URL, "https:"), h2: i%2 == 1, buffer: 64 << 10}.connect(t.Context())
 	must(t, err)
+	must(t, conn.SetDeadline(time.Time{})) // the test has one
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
 
 func (r *slowRead) finish(t *testing.T, content []byte) {
-	rest, err := io.ReadAll(r.body.Body)
-	if got := append(r.got, rest...); err != nil || !bytes.Equal(got, content) {
-		t.Errorf("a read that was under way: %d bytes of %d, %v", len(got), len(content), err)
+	got, whole, err := r.conn.end(r.id)
+	if err != nil || !whole || got != string(content) {
+		t.Errorf("a read that was under way: %d bytes of %d, whole %t, %v", len(got), len(content), whole, err)
 	}
 }
 
 // halfAppend is an append of which the half was sent.
 type halfAppend struct {
-	conn net.Conn
+	conn *rawConn
+	id   uint32
 	rest string
 }
 
 func (r *replica) beginAppend(t *testing.T, i int) *halfAppend {
 	t.Helper()
-	a := &halfAppend{conn: r.dial(t)}
+	a := &halfAppend{conn: r.slow(t, i)}
 	body := fmt.Sprintf("append %d %s\n", i, strings.Repeat("x", 2000))
-	_, err := fmt.Fprintf(a.conn, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%s", r.edge.path("text"), r.Key, len(body), body[:1000])
-	must(t, err)
+	var err error
+	a.id, err = a.conn.begin(http.MethodPost, r.edge.path("text"), r.Key, false, "content-type", "text/plain", "content-length", strconv.Itoa(len(body)))
+	must(t, err, a.conn.send(a.id, body[:1000], false))
 	a.rest = body[1000:]
 	return a
 }
 
 func (a *halfAppend) finish(t *testing.T) {
-	if _, err := io.WriteString(a.conn, a.rest); err != nil {
+	if err := a.conn.send(a.id, a.rest, true); err != nil {
 		t.Errorf("the rest of an append: %v", err)
 		return
 	}
-	res, err := http.ReadResponse(bufio.NewReader(a.conn), nil)
-	if err != nil {
-		t.Errorf("an append was not answered: %v", err)
-		return
+	status, err := a.conn.head(a.id)
+	if err != nil || status != "204" && status != "200" {
+		t.Errorf("an append was not answered: %q, %v", status, err)
 	}
-	_ = res.Body.Close()
-	if res.StatusCode != http.StatusNoContent && res.StatusCode != http.StatusOK || !res.Close {
-		t.Errorf("append: %d, closing %t", res.StatusCode, res.Close)
+	if answer := a.conn.answer; answer != nil && !answer.Close {
+		t.Error("the answer to an append does not end its connection")
 	}
 }
 

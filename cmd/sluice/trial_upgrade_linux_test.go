@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,8 +12,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -33,11 +33,31 @@ func theUpgradeTrial() upgradeTrial {
 
 // A new version could only come by a restart, for whose time connections were refused.
 // Under requests and tails the program is upgraded, several times: no connection is
-// refused, no request fails, and no tail misses an event or is told one twice.
+// refused, no request fails, and no tail misses an event or is told one twice. Once in
+// clear text; and once with TLS, whose listener for plain HTTP is handed over too, and with
+// keys that come and go in SQLite.
 func TestUpgradeIsNotNoticed(t *testing.T) {
-	tr := theUpgradeTrial()
-	p := startRoomy(t, standIn(t), "drain_timeout: 2s", "drain_timeout: "+tr.drain.String())
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	t.Run("clear text", func(t *testing.T) {
+		theUpgradeTrial().run(t, startRoomy(t, nodeApart(t), "drain_timeout: 2s", "drain_timeout: "+theUpgradeTrial().drain.String()), nil)
+	})
+	t.Run("over TLS, with SQLite", func(t *testing.T) {
+		dir, plain := t.TempDir(), freePort(t)
+		p := startRoomy(t, nodeApart(t), "drain_timeout: 2s", "drain_timeout: "+theUpgradeTrial().drain.String(), "watch: false\n", fmt.Sprintf(
+			"watch: false\nstore: {url: \"sqlite:%s/sluice.db\"}\ntls: {mode: internal, storage: %q, http_listen: %q}\n", dir, dir, plain))
+		theUpgradeTrial().run(t, p, func(l *clientLoad) {
+			l.each("redirect", 5, func() error { return p.redirected(plain) })
+			n := 0
+			l.each("key", 2, func() error {
+				n++
+				return p.keyLives(fmt.Sprintf("key %d", n))
+			})
+		})
+	})
+}
+
+// run upgrades the program under the load, and what more adds to it.
+func (tr upgradeTrial) run(t *testing.T, p *replica, more func(l *clientLoad)) {
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
 	writer := &counter{e: p.edge, client: http1()}
 	must(t, writer.add(ctx))
@@ -47,11 +67,13 @@ func TestUpgradeIsNotNoticed(t *testing.T) {
 		tl.last = 1
 		tl.mu.Unlock()
 	}
-	load := p.startLoad(ctx, tr.perSecond, writer)
+	load := p.startLoad(ctx, float64(tr.perSecond), writer)
+	if more != nil {
+		more(load)
+	}
 	pid := p.cmd.Process.Pid
 	for i := range tr.upgrades {
-		before := load.done.Load()
-		eventually(t, "requests are served", func() bool { return load.done.Load() > before+int64(tr.perSecond)/4 })
+		load.awaitMore(t, int64(tr.perSecond)/4)
 		next := p.upgrade(t, pid, i)
 		if i == 0 {
 			if err := <-p.exited; err != nil {
@@ -59,11 +81,10 @@ func TestUpgradeIsNotNoticed(t *testing.T) {
 			}
 		}
 		pid = next
-		before = load.done.Load()
-		eventually(t, "requests are served by the next", func() bool { return load.done.Load() > before+int64(tr.perSecond)/4 })
+		load.awaitMore(t, int64(tr.perSecond)/4)
 		<-time.NewTimer(tr.between).C
 	}
-	total := load.stop(t)
+	total, perSecond := load.stop(t)
 	crowd.told(t, writer.n)
 	moved := 0
 	for i, tl := range crowd.all {
@@ -75,7 +96,7 @@ func TestUpgradeIsNotNoticed(t *testing.T) {
 		}
 		tl.mu.Unlock()
 	}
-	t.Logf("%d upgrades under %d requests and %d tails, which moved %d times", tr.upgrades, total, tr.tails, moved)
+	t.Logf("%d upgrades under %d requests, %.0f a second, and %d tails, which moved %d times and were told of %d events each", tr.upgrades, total, perSecond, tr.tails, moved, writer.n)
 	if moved < tr.tails*tr.upgrades/2 {
 		t.Errorf("%d tails have moved in %d upgrades of %d", moved, tr.upgrades, tr.tails)
 	}
@@ -88,6 +109,87 @@ func TestUpgradeIsNotNoticed(t *testing.T) {
 	}
 }
 
+// startLoad makes so many requests a second: reads on kept connections of both protocols
+// and on new ones, which are few where each needs a handshake; and a few events, of which
+// each tail is told.
+func (r *replica) startLoad(ctx context.Context, perSecond float64, writer *counter) *clientLoad {
+	const events = 4
+	l := newLoad(ctx)
+	l.each("event", events, func() error { return writer.add(context.WithoutCancel(ctx)) }) // what is sent is counted
+	secure := strings.HasPrefix(r.URL, "https:")
+	anew := perSecond / 5
+	if secure {
+		anew = perSecond / 50
+	}
+	kept := (perSecond - anew - events) / 2
+	one := reader{dial: rawDialer{address: hostOf(r.URL), secure: secure}, target: r.edge.path("json") + "?offset=now", key: r.Key}
+	two := one
+	two.dial.h2 = true
+	l.readers(8, kept, one)
+	l.readers(8, kept, two)
+	one.eachAnew, two.eachAnew = true, true
+	l.readers(2, anew/2, one)
+	l.readers(2, anew/2, two)
+	return l
+}
+
+// redirected asks the listener of plain HTTP, on a connection of its own.
+func (r *replica) redirected(address string) error {
+	c := http1()
+	oneEach(c)
+	res, err := c.Get("http://" + address + "/any") //nolint:noctx // it ends with the listener
+	if err != nil {
+		return err
+	}
+	_ = res.Body.Close()
+	if res.StatusCode != http.StatusPermanentRedirect {
+		return fmt.Errorf("status %d", res.StatusCode)
+	}
+	return nil
+}
+
+// keyLives makes a key, reads with it, revokes it, and is refused soon, as at replicas: the
+// two processes hear of each other's changes within a second. Each request has a connection
+// of its own.
+func (r *replica) keyLives(name string) error {
+	c := http1()
+	oneEach(c)
+	ask := func(method, path, key, body string, status int) (text []byte, err error) {
+		req, err := http.NewRequest(method, r.URL+path, strings.NewReader(body)) //nolint:noctx // c has a time of its own
+		if err != nil {
+			return nil, err
+		}
+		req.Header.Set("Authorization", "Bearer "+key)
+		req.Header.Set("Content-Type", "application/json")
+		res, err := c.Do(req)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = res.Body.Close() }()
+		if text, err = io.ReadAll(res.Body); err == nil && res.StatusCode != status {
+			err = fmt.Errorf("%s %s: %d %s, want %d", method, path, res.StatusCode, text, status)
+		}
+		return text, err
+	}
+	c.Timeout = rawPatience
+	text, err := ask(http.MethodPost, "/v1/api-keys", r.Key, fmt.Sprintf(`{"name":%q}`, name), http.StatusCreated)
+	if err != nil {
+		return err
+	}
+	var made struct{ ID, Key string }
+	if err := json.Unmarshal(text, &made); err != nil {
+		return err
+	}
+	_, good := ask(http.MethodGet, r.edge.path("json"), made.Key, "", http.StatusOK)
+	_, revoked := ask(http.MethodDelete, "/v1/api-keys/"+made.ID, r.Key, "", http.StatusNoContent)
+	var refused error
+	patiently(func() bool {
+		_, refused = ask(http.MethodGet, r.edge.path("json")+"?offset=now", made.Key, "", http.StatusUnauthorized)
+		return refused == nil
+	})
+	return errors.Join(good, revoked, refused)
+}
+
 var tookOver = regexp.MustCompile(`"message":"another process has taken over","pid":(\d+)`)
 
 // upgrade has the process hand over, waits until it has ended, and returns the id of the
@@ -95,7 +197,9 @@ var tookOver = regexp.MustCompile(`"message":"another process has taken over","p
 func (r *replica) upgrade(t *testing.T, pid, i int) int {
 	t.Helper()
 	must(t, syscall.Kill(pid, syscall.SIGUSR2))
-	eventually(t, "the process before has ended", func() bool { return !runs(pid) })
+	if !patiently(func() bool { return !runs(pid) }) {
+		t.Fatal("the process before does not end")
+	}
 	found := tookOver.FindAllStringSubmatch(r.logged(t), -1)
 	if len(found) != i+1 {
 		t.Fatalf("%d processes have taken over, want %d", len(found), i+1)
@@ -114,143 +218,4 @@ func runs(pid int) bool {
 	}
 	_, state, _ := strings.Cut(string(stat), ") ")
 	return !strings.HasPrefix(state, "Z")
-}
-
-// clientLoad is requests at a rate: reads and appends on kept connections, and reads on
-// new ones.
-type clientLoad struct {
-	done   atomic.Int64
-	cancel context.CancelFunc
-	wait   sync.WaitGroup
-
-	mu     sync.Mutex
-	faults []string
-}
-
-func (r *replica) startLoad(ctx context.Context, perSecond int, writer *counter) *clientLoad {
-	const workers = 10
-	ctx, cancel := context.WithCancel(ctx)
-	l := &clientLoad{cancel: cancel}
-	every := time.Second * workers / time.Duration(perSecond)
-	for i := range workers {
-		c := http1()
-		if i%3 == 1 {
-			c = http2()
-		}
-		if i%3 == 2 {
-			oneEach(c)
-		}
-		l.wait.Go(func() {
-			defer c.CloseIdleConnections()
-			tick := time.NewTicker(every)
-			defer tick.Stop()
-			for {
-				select {
-				case <-ctx.Done():
-					return
-				case <-tick.C:
-				}
-				var err error
-				if i == 0 {
-					err = writer.add(context.WithoutCancel(ctx)) // what is sent is counted
-				} else {
-					err = r.readSmall(ctx, c)
-				}
-				if ctx.Err() != nil && i != 0 {
-					return
-				}
-				l.done.Add(1)
-				if err != nil && ctx.Err() == nil {
-					l.mu.Lock()
-					l.faults = append(l.faults, fmt.Sprintf("worker %d: %v", i, err))
-					l.mu.Unlock()
-				}
-			}
-		})
-	}
-	return l
-}
-
-// readSmall reads a little. net/http sends a GET once more whose kept connection was
-// closed before a byte of its answer came.
-func (r *replica) readSmall(ctx context.Context, c *http.Client) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.URL+r.edge.path("json")+"?offset=now", nil)
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Authorization", "Bearer "+r.Key)
-	res, err := c.Do(req)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(res.Body)
-	if err != nil || res.StatusCode != http.StatusOK {
-		return fmt.Errorf("%d %s %w", res.StatusCode, text, err)
-	}
-	return nil
-}
-
-// stop ends the load and fails on every request that has failed.
-func (l *clientLoad) stop(t *testing.T) int64 {
-	t.Helper()
-	l.cancel()
-	l.wait.Wait()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, f := range l.faults[:min(10, len(l.faults))] {
-		t.Error(f)
-	}
-	if n := len(l.faults); n > 0 {
-		t.Errorf("%d of %d requests failed", n, l.done.Load())
-	}
-	return l.done.Load()
-}
-
-// A new program that does not start leaves the old one as it was: one that refuses the
-// file, and one that is not ready.
-func TestFailedUpgradeChangesNothing(t *testing.T) {
-	t.Parallel()
-	p := startRoomy(t, standIn(t))
-	text := readFile(t, p.path)
-	for i, bad := range []string{"origin: [", text + "streems: {}\n"} {
-		writeFile(t, p.path, bad)
-		must(t, p.cmd.Process.Signal(syscall.SIGUSR2))
-		eventually(t, "it is told", func() bool { return p.lines(t, `"upgrade failed; this process goes on"`) == i+1 })
-		if !p.reads(t) {
-			t.Fatal("the old one does not answer")
-		}
-	}
-	writeFile(t, p.path, text)
-	next := p.upgrade(t, p.cmd.Process.Pid, 0)
-	if err := <-p.exited; err != nil {
-		t.Errorf("it ended with %v", err)
-	}
-	if !p.reads(t) || !answersWith(t, p.Admin+"/readyz", http.StatusOK, 5*time.Second) {
-		t.Error("the new one does not answer")
-	}
-	must(t, syscall.Kill(next, syscall.SIGTERM))
-	eventually(t, "it has ended", func() bool { return !runs(next) })
-}
-
-// A stop while a new program starts ends both.
-func TestStopWhileUpgrading(t *testing.T) {
-	t.Parallel()
-	node := standIn(t)
-	p := startRoomy(t, node)
-	// The new one never becomes ready: nobody answers at its nodes.
-	writeFile(t, p.path, strings.Replace(readFile(t, p.path), node, "http://"+freePort(t), 1))
-	must(t, p.cmd.Process.Signal(syscall.SIGUSR2))
-	eventually(t, "another process starts", func() bool { return p.lines(t, `"message":"serving"`) == 2 })
-	found := regexp.MustCompile(`"message":"serving".*"pid":(\d+)`).FindAllStringSubmatch(p.logged(t), -1)
-	next, err := strconv.Atoi(found[1][1])
-	must(t, err)
-	t.Cleanup(func() { _ = syscall.Kill(next, syscall.SIGKILL) })
-	if !p.reads(t) {
-		t.Error("the old one does not answer meanwhile")
-	}
-	must(t, p.ends(t, syscall.SIGTERM))
-	if runs(next) {
-		t.Error("the new one goes on with nobody to tell it")
-	}
 }

@@ -151,13 +151,9 @@ func (a *App) handOver() (files []*os.File, names []string, err error) {
 		add(name, l)
 	}
 	if a.plain != nil {
-		add(namePlain+a.started.TLS.HTTPListen, a.plain)
+		add(namePlain+addressOf(a.started.TLS.HTTPListen, a.activated.plain), a.plain)
 	}
-	name := nameAdmin + a.started.Admin.Listen
-	if a.activated.admin {
-		name = nameAdmin + fromSystemd
-	}
-	add(name, a.admin)
+	add(nameAdmin+addressOf(a.started.Admin.Listen, a.activated.admin), a.admin)
 	if a.stored != nil {
 		if f, lockErr := a.stored.store.Claim(); lockErr != nil {
 			err = errors.Join(err, lockErr)
@@ -166,6 +162,14 @@ func (a *App) handOver() (files []*os.File, names []string, err error) {
 		}
 	}
 	return files, names, err
+}
+
+// addressOf is what stands for a listener's address in its name.
+func addressOf(listen string, activated bool) string {
+	if activated {
+		return fromSystemd
+	}
+	return listen
 }
 
 // duplicate is a second descriptor of a listener's socket. It stays as it is, not
