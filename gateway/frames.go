@@ -106,7 +106,7 @@ func (b *frameBudget) take(n int64, now func() time.Time) bool {
 	}
 	passed := now().Sub(b.at) / frameEvery
 	b.at = b.at.Add(passed * frameEvery)
-	b.left = min(frameBurst, b.left+int64(passed)+b.sent.Swap(0)/bytesPerFrame)
+	b.left = min(frameBurst, b.left+n+int64(passed)+b.sent.Swap(0)/bytesPerFrame) - n
 	return b.left >= 0
 }
 
