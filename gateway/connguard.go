@@ -59,7 +59,7 @@ func (g *ConnGuard) Attach(s *http.Server) {
 			return
 		}
 		r.TLS = c.state
-		if r.ProtoMajor < 2 {
+		if c.speaks != speaksHTTP2 { // half of a preface is a request of HTTP/2.0
 			c.answering.Store(true)
 		} else {
 			c.heard.Add(1)
