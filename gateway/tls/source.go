@@ -60,8 +60,8 @@ func ServerConfig(s Source) *tls.Config {
 		GetCertificate: s.Certificate,
 	}
 	if _, ok := s.(*ACME); ok {
-		// The last, so that a client that offers others as well speaks HTTP. net/http
-		// closes a connection that speaks it after its handshake.
+		// The last, so that a client that offers others as well speaks HTTP. Whoever
+		// serves closes a connection that speaks it after its handshake.
 		c.NextProtos = append(c.NextProtos, alpnACME)
 	}
 	return c
