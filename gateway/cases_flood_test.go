@@ -128,8 +128,10 @@ func TestCancellingNowAndThen(t *testing.T) {
 	if n := dialled.Load(); n != 1 {
 		t.Errorf("%d connections, want the one", n)
 	}
-	if strings.Contains(rg.exposition(t), "sluice_connections_abused_total{") {
-		t.Error("the client was taken for one who floods")
+	for _, why := range []string{abuseResets, abuseFrames, abuseHeader} {
+		if got := sampleOf(t, rg, `sluice_connections_abused_total{why="`+why+`"}`); got != "0" {
+			t.Errorf("the client was taken for one who floods with %s: %s", why, got)
+		}
 	}
 }
 

@@ -144,6 +144,9 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	m.beats = m.counter("sluice_heartbeats_total").WithLabelValues()
 	m.unlogged = m.counter("sluice_log_lines_sampled_out_total").WithLabelValues()
 	m.abused = m.counter("sluice_connections_abused_total")
+	for _, why := range []string{"resets", "frames", "header"} {
+		m.abused.WithLabelValues(why) // an alert may look at it
+	}
 	m.unheard = m.counter("sluice_requests_unheard_total").WithLabelValues()
 	m.reloads = m.counter("sluice_config_reloads_total")
 	m.reloadOK = m.gauges("sluice_config_last_reload_ok").WithLabelValues()
