@@ -43,7 +43,7 @@ func TestRapidReset(t *testing.T) {
 			poll(t, "no tail", func() bool { return rg.Limits.OpenTails() == 0 })
 			// Those that a handler was given, 250 at one time, may all have been counted after
 			// the last that was within the budget.
-			most := resetBurst + int(took.Seconds()+1)*resetsPerSecond + 2*streamsPerConnection
+			most := resetBurst + int(took/resetEvery) + 2*streamsPerConnection
 			if got := len(rg.requestLines(t)) - before; got > most {
 				t.Errorf("%d requests were handled of %d that came in %v, want at most %d", got, f.next/2, took, most)
 			}
@@ -151,10 +151,16 @@ func TestFloodsOfFrames(t *testing.T) {
 		{"PRIORITY", nil, func(f *flooder) error { return f.framer.WritePriority(1, http2.PriorityParam{StreamDep: 3}) }},
 		{"WINDOW_UPDATE", nil, func(f *flooder) error { return f.framer.WriteWindowUpdate(0, 1) }},
 		{"unknown", nil, func(f *flooder) error { return f.framer.WriteRawFrame(0xfa, 0, 0, nil) }},
-		{"empty DATA", func(f *flooder) { f.request(http.MethodPost, "/acme/s.priv", rg.Keys[key], false) },
-			func(f *flooder) error { return f.framer.WriteData(1, false, nil) }},
-		{"padded DATA", func(f *flooder) { f.request(http.MethodPost, "/acme/s.priv", rg.Keys[key], false) },
-			func(f *flooder) error { return f.framer.WriteRawFrame(http2.FrameData, http2.FlagDataPadded, 1, []byte{0}) }},
+		{
+			"empty DATA", func(f *flooder) { f.request(http.MethodPost, "/acme/s.priv", rg.Keys[key], false) },
+			func(f *flooder) error { return f.framer.WriteData(1, false, nil) },
+		},
+		{
+			"padded DATA", func(f *flooder) { f.request(http.MethodPost, "/acme/s.priv", rg.Keys[key], false) },
+			func(f *flooder) error {
+				return f.framer.WriteRawFrame(http2.FrameData, http2.FlagDataPadded, 1, []byte{0})
+			},
+		},
 		{"requests over the streams there may be", nil, func(f *flooder) error {
 			f.request(http.MethodPost, "/acme/s.priv", rg.Keys[key], false)
 			return nil
@@ -254,7 +260,7 @@ func TestFloodsOfHeaders(t *testing.T) {
 // bytes that are sent.
 func TestFrameBudget(t *testing.T) {
 	now := time.Unix(0, 0)
-	var b frameBudget
+	b := budget{burst: frameBurst, every: frameEvery}
 	took := func() (n int) {
 		for b.take(1, func() time.Time { return now }) {
 			n++

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/time/rate"
 
 	"sluice/internal/refusal"
 	"sluice/internal/telemetry"
@@ -142,16 +141,18 @@ type guardedConn struct {
 	greeted int // bytes of the preface that have come
 	frames  frameReader
 
-	answering atomic.Bool   // a handler has been given a request over HTTP/1, whose answer may not be whole yet
-	begun     atomic.Int64  // requests over HTTP/2 whose headers have begun to come
-	heard     atomic.Int64  // requests over HTTP/2 that handlers were given
-	tails     atomic.Int64  // open over HTTP/2
-	aborted   atomic.Int64  // requests over HTTP/2 that ended before their handlers did
-	resets    atomic.Int64  // RST_STREAM that came
-	budget    frameBudget   // of frames without data
-	resetting *rate.Limiter // nil: not HTTP/2, or trusted
+	answering atomic.Bool  // a handler has been given a request over HTTP/1, whose answer may not be whole yet
+	begun     atomic.Int64 // requests over HTTP/2 whose headers have begun to come
+	heard     atomic.Int64 // requests over HTTP/2 that handlers were given
+	tails     atomic.Int64 // open over HTTP/2
+	aborted   atomic.Int64 // requests over HTTP/2 that ended before their handlers did
+	resets    atomic.Int64 // RST_STREAM that came
+	without   budget       // of frames without data
 	abused    sync.Once
 	closed    sync.Once
+
+	ending  sync.Mutex // guards endings
+	endings budget     // of requests that are ended by the client
 }
 
 // errNotHTTP ends a connection that speaks what it has not agreed on.
@@ -180,7 +181,7 @@ func (c *guardedConn) Write(p []byte) (int, error) {
 	case c.broken != nil:
 		return 0, c.broken
 	case c.speaks == speaksHTTP2:
-		c.budget.sent.Add(int64(len(p)))
+		c.without.sent.Add(int64(len(p)))
 	case !c.answering.Load():
 		return len(p), c.guard.answer(c.Conn, c.raw, statusIn(p))
 	}
@@ -261,9 +262,8 @@ func (c *guardedConn) look(p []byte) error {
 			return errNotHTTP
 		}
 		c.speaks = speaksHTTP2
-		if !c.trusted {
-			c.resetting = rate.NewLimiter(resetsPerSecond, resetBurst)
-		}
+		c.without.burst, c.without.every = frameBurst, frameEvery
+		c.endings.burst, c.endings.every = resetBurst, resetEvery
 	}
 	return c.lookAtFrames(p)
 }

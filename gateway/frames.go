@@ -13,9 +13,9 @@ import (
 // else a client sends (G01, G02). Neither meets a client that ends requests now and then:
 // browsers and SDKs end a few a second, at the most all that are under way.
 const (
-	// resetBurst requests may be ended by their client at once, then resetsPerSecond.
-	resetBurst      = 1000
-	resetsPerSecond = 100
+	// resetBurst requests may be ended by their client at once, then one each resetEvery.
+	resetBurst = 1000
+	resetEvery = 10 * time.Millisecond
 	// frameBurst frames without data may come at once, then one each frameEvery, and one
 	// more for each bytesPerFrame that are sent to the client: who reads much tells often
 	// how much it has read, and how long it takes.
@@ -86,27 +86,29 @@ func (r *frameReader) next(p []byte) (f frame, rest []byte, ok bool) {
 	return f, p, true
 }
 
-// frameBudget is what is left of the frames without data. What is sent is added by
-// whoever writes, all else is the reader's.
-type frameBudget struct {
-	left int64
-	at   time.Time // when it was filled up last
-	sent atomic.Int64
+// budget is what is left of something that a client may do. What was sent is added by
+// whoever writes, all else is one goroutine's.
+type budget struct {
+	burst int64         // at once
+	every time.Duration // one more
+	left  int64
+	at    time.Time // when it was filled up last
+	sent  atomic.Int64
 }
 
-// take reports whether there was so much left. It looks at the clock once in frameBurst
-// frames, so that at most twice as many come at once.
-func (b *frameBudget) take(n int64, now func() time.Time) bool {
+// take reports whether there was so much left. It looks at the clock when nothing seems
+// to be, so that at most twice as much is taken at once.
+func (b *budget) take(n int64, now func() time.Time) bool {
 	if b.left -= n; b.left >= 0 {
 		return true
 	}
 	if b.at.IsZero() {
-		b.left, b.at = b.left+frameBurst, now()
+		b.left, b.at = b.left+b.burst, now()
 		return b.left >= 0
 	}
-	passed := now().Sub(b.at) / frameEvery
-	b.at = b.at.Add(passed * frameEvery)
-	b.left = min(frameBurst, b.left+n+int64(passed)+b.sent.Swap(0)/bytesPerFrame) - n
+	passed := now().Sub(b.at) / b.every
+	b.at = b.at.Add(passed * b.every)
+	b.left = min(b.burst, b.left+n+int64(passed)+b.sent.Swap(0)/bytesPerFrame) - n
 	return b.left >= 0
 }
 
@@ -153,15 +155,21 @@ func (c *guardedConn) charge(f frame) error {
 			return err
 		}
 	}
-	if !c.budget.take(cost, c.guard.options.Now) {
+	if !c.without.take(cost, c.guard.options.Now) {
 		return c.abuse(abuseFrames)
 	}
 	return nil
 }
 
-// chargeReset counts a request that its client has ended.
+// chargeReset counts a request that its client has ended. Any goroutine may call it.
 func (c *guardedConn) chargeReset() error {
-	if c.resetting == nil || c.resetting.AllowN(c.guard.options.Now(), 1) {
+	if c.trusted {
+		return nil
+	}
+	c.ending.Lock()
+	within := c.endings.take(1, c.guard.options.Now)
+	c.ending.Unlock()
+	if within {
 		return nil
 	}
 	return c.abuse(abuseResets)
