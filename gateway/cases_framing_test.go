@@ -286,7 +286,7 @@ func TestWhatWasNotAgreedOn(t *testing.T) {
 	rg, u := newUpRig(t, respond(whole("200 OK", "", "ok")), rigOptions{})
 	secure := rg.secureListen(t)
 	const get = "GET /acme/s.pub HTTP/1.1\r\nHost: gw\r\nConnection: close\r\n\r\n"
-	clear := func() net.Conn {
+	plain := func() net.Conn {
 		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", secure)
 		if err != nil {
 			t.Fatal(err)
@@ -300,10 +300,10 @@ func TestWhatWasNotAgreedOn(t *testing.T) {
 		conn       net.Conn
 		status     int // 0: the connection is closed without a word
 	}{
-		{"clear text", get, clear(), 400},
-		{"clear text with a body", "DELETE / HTTP/1.1\r\nHost: gw\r\nContent-Length: 5000\r\n\r\n" + strings.Repeat("a", 5000), clear(), 400},
-		{"HTTP/2 in clear text", preface, clear(), 400},
-		{"no HTTP", "\x00\x01\x02\x03\x04\x05\x06", clear(), 0},
+		{"clear text", get, plain(), 400},
+		{"clear text with a body", "DELETE / HTTP/1.1\r\nHost: gw\r\nContent-Length: 5000\r\n\r\n" + strings.Repeat("a", 5000), plain(), 400},
+		{"HTTP/2 in clear text", preface, plain(), 400},
+		{"no HTTP", "\x00\x01\x02\x03\x04\x05\x06", plain(), 0},
 		{"HTTP/2 after http/1.1", preface, secureDial(t, secure, "gw", "http/1.1"), 505},
 		{"HTTP/2 without ALPN", preface, secureDial(t, secure, "gw"), 505},
 		{"HTTP/1.1 after h2", get, secureDial(t, secure, "gw", "h2"), 0},

@@ -213,8 +213,8 @@ func (c *guardedConn) shake() error {
 	if err := c.secure.Handshake(); err != nil { //nolint:noctx // the deadline ends it, and the server's end closes the connection
 		c.broken = err
 		c.guard.options.Log.Debug("TLS handshake failed", zap.String("client", c.address()), zap.String("cause", telemetry.Foreign(err.Error())))
-		var clear tls.RecordHeaderError
-		if errors.As(err, &clear) && clear.Conn != nil && looksLikeHTTP(clear.RecordHeader) {
+		var noTLS tls.RecordHeaderError
+		if errors.As(err, &noTLS) && noTLS.Conn != nil && looksLikeHTTP(noTLS.RecordHeader) {
 			_ = c.guard.answer(c.raw, c.raw, statusClearText)
 			// What is closed with bytes unread is reset, and the answer lost.
 			_ = c.raw.SetReadDeadline(time.Now().Add(clearTextRest))

@@ -106,9 +106,9 @@ func (b *budget) take(n int64, now func() time.Time) bool {
 		b.left, b.at = b.left+b.burst, now()
 		return b.left >= 0
 	}
-	passed := now().Sub(b.at) / b.every
-	b.at = b.at.Add(passed * b.every)
-	b.left = min(b.burst, b.left+n+int64(passed)+b.sent.Swap(0)/bytesPerFrame) - n
+	passed := now().Sub(b.at)
+	b.at = b.at.Add(passed - passed%b.every)
+	b.left = min(b.burst, b.left+n+int64(passed/b.every)+b.sent.Swap(0)/bytesPerFrame) - n
 	return b.left >= 0
 }
 
