@@ -110,7 +110,7 @@ func tryTail(ctx context.Context, t *testing.T, c *http.Client, url, key string)
 		return openedTail{close: func() {}}
 	}
 	req.Header.Set("Authorization", "Bearer "+key)
-	res, err := c.Do(req)
+	res, err := c.Do(req) //nolint:bodyclose // by openedTail.close
 	if err != nil {
 		t.Error(err)
 		return openedTail{close: func() {}}
