@@ -17,7 +17,6 @@ func Planned() []PlannedKey {
 		{"cache", "remove it. Every read goes to a node"},
 		{"tails.share", "remove it. Each live read has its own read at a node"},
 		{"management", "remove it. The Management API is at the origin, under /v1"},
-		{"proxy_protocol", "remove it. Name the load balancer in trusted_proxies and have it send X-Forwarded-For"},
 	}
 }
 

@@ -104,9 +104,6 @@ func (l *guardedListener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	c := &guardedConn{Conn: raw, raw: raw, guard: l.guard}
-	if trusted := l.guard.trusted.Load(); trusted != nil {
-		c.trusted = isTrusted(addressOf(raw.RemoteAddr().String()), *trusted)
-	}
 	if l.config != nil {
 		c.secure = tls.Server(raw, l.config)
 		c.Conn = c.secure
@@ -128,9 +125,8 @@ const (
 type guardedConn struct {
 	net.Conn // behind TLS, where there is any
 
-	raw     net.Conn
-	guard   *ConnGuard
-	trusted bool
+	raw   net.Conn
+	guard *ConnGuard
 
 	secure *tls.Conn            // nil: there is no TLS
 	state  *tls.ConnectionState // nil before the handshake
@@ -138,7 +134,8 @@ type guardedConn struct {
 
 	// Of whoever reads; set for good before anything is written.
 	speaks  spoken
-	greeted int // bytes of the preface that have come
+	trusted bool // known once HTTP/2 is spoken
+	greeted int  // bytes of the preface that have come
 	frames  frameReader
 
 	answering atomic.Bool  // a handler has been given a request over HTTP/1, whose answer may not be whole yet
@@ -260,6 +257,10 @@ func (c *guardedConn) look(p []byte) error {
 			_ = c.guard.answer(c.Conn, c.raw, http.StatusHTTPVersionNotSupported)
 			c.speaks, c.broken = speaksHTTP1, errNotHTTP
 			return errNotHTTP
+		}
+		// Only now: the address waits for the header of the PROXY protocol.
+		if trusted := c.guard.trusted.Load(); trusted != nil {
+			c.trusted = isTrusted(addressOf(c.raw.RemoteAddr().String()), *trusted)
 		}
 		c.speaks = speaksHTTP2
 		c.without.burst, c.without.every = frameBurst, frameEvery

@@ -24,6 +24,7 @@ type Metrics struct {
 	redirects prometheus.Counter
 	retries   prometheus.Counter
 	in, out   prometheus.Counter
+	headers   *prometheus.CounterVec
 	panics    prometheus.Counter
 	beats     prometheus.Counter
 	unlogged  prometheus.Counter
@@ -54,7 +55,7 @@ func ofRequests() []Description {
 		{"sluice_requests_total", "counter", "Requests answered, by operation and HTTP status; 499 stands for a client that left before its answer.", []string{"operation", "status"}},
 		{"sluice_request_duration_seconds", "histogram", "Time from a request's head to the end of its answer, tails left out.", []string{"operation"}},
 		{"sluice_refusals_total", "counter", "Answers in the gateway's own words, by code (docs/errors.md).", []string{"code"}},
-		{"sluice_answers_ended_total", "counter", "How answers ended: whole, client_closed, credential (a tail whose credential ended), stalled (a tail whose client stopped reading), max_age (a tail older than tails.max_age), drain (a tail ended at a stop), cut (the node broke off), shutdown (cut at the end of a drain), panic.", []string{"end"}},
+		{"sluice_answers_ended_total", "counter", "How answers ended: whole, client_closed, credential (a tail whose credential ended), stalled (a client that stopped reading, or reads next to nothing), max_age (a tail older than tails.max_age), drain (a tail ended at a stop), cut (the node broke off), shutdown (cut at the end of a drain), panic.", []string{"end"}},
 		{"sluice_refused_bodies_total", "counter", "Bodies of refused requests: read (dropped whole), cut (given up), unread.", []string{"fate"}},
 		{"sluice_upstream_exchanges_total", "counter", "Exchanges with a node, by node and the answer's class or why there was none.", []string{"node", "outcome"}},
 		{"sluice_upstream_head_seconds", "histogram", "Time from the beginning of an exchange with a node to the head of its answer or to its end without one, by node and outcome; long-polls, which ask the node to wait, left out.", []string{"node", "outcome"}},
@@ -108,10 +109,18 @@ func ofParts() []Description {
 		{"sluice_connections_refused_total", "counter", "Connections closed unread, since their address had server.connections_per_address open.", nil},
 		{"sluice_connections_abused_total", "counter", "HTTP/2 connections closed since their client did more than it may (docs/security.md): resets (requests begun and ended by their client), frames (frames without data), header (a header in too many frames).", []string{"why"}},
 		{"sluice_requests_unheard_total", "counter", "HTTP/2 requests that Go's server answered or ended itself before the gateway saw them: headers over server.header_bytes (431), headers that do not parse, or reset by their client at once.", nil},
+		{"sluice_proxy_headers_total", "counter", "Connections by what became of their PROXY header (proxy_protocol), by outcome. Those of trusted_proxies that go on: client (it names one), balancer (it names nobody: a health check), none (left out, where it is optional). Closed: untrusted (the peer is none of trusted_proxies), missing (there was none), malformed, late (it did not come within 10 s), crowded (4096 of the peer's connections have none yet).", []string{"outcome"}},
 		{"sluice_client_addresses", "gauge", "Client addresses with connections open.", nil},
 		{"sluice_certificate_expires_timestamp_seconds", "gauge", "Unix time at which the certificate in use expires, by the names that the gateway has certificates for; 0 while there is none.", []string{"domain"}},
 		{"sluice_certificate_failing", "gauge", "1 while it is time for another certificate, which could not be had: the one before stays in use.", []string{"domain"}},
 		{"sluice_open_connections", "gauge", "Connections of clients open now, those of trusted_proxies included.", nil},
+		{"sluice_connections_bound", "gauge", "How many connections clients may have open at one time (server.connections).", nil},
+		{"sluice_connections_turned_away_total", "counter", "Connections answered 503, or closed, since sluice_connections_bound were open.", nil},
+		{"sluice_admin_connections_turned_away_total", "counter", "Connections to the admin listener closed, since as many requests were under way as it may have.", nil},
+		{"sluice_accept_failures_total", "counter", "Times that a connection could not be taken for want of descriptors or memory, on any listener; it waits meanwhile.", nil},
+		{"sluice_upstream_connections", "gauge", "Connections to nodes open now for requests, those kept for the next one included.", nil},
+		{"sluice_upstream_connections_bound", "gauge", "How many connections to nodes requests may have open at one time.", nil},
+		{"sluice_upstream_connections_short_total", "counter", "Times that a request was not sent, or not once more, since sluice_upstream_connections_bound were open or the process had no descriptor left: 503, and no node's fault.", nil},
 		{"sluice_trace_spans_sent_total", "counter", "Spans that trace.endpoint has taken.", nil},
 		{"sluice_trace_spans_dropped_total", "counter", "Spans that were lost: too many waited, or trace.endpoint took them not.", nil},
 		{"sluice_trace_failing", "gauge", "1 while trace.endpoint takes no spans.", nil},
@@ -140,6 +149,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	m.ejections = m.counter("sluice_upstream_ejections_total")
 	bytes := m.counter("sluice_bytes_total")
 	m.in, m.out = bytes.WithLabelValues("in"), bytes.WithLabelValues("out")
+	m.headers = m.counter("sluice_proxy_headers_total")
 	m.panics = m.counter("sluice_panics_total").WithLabelValues()
 	m.beats = m.counter("sluice_heartbeats_total").WithLabelValues()
 	m.unlogged = m.counter("sluice_log_lines_sampled_out_total").WithLabelValues()
@@ -320,6 +330,9 @@ func (m *Metrics) Bytes(in, out int64) {
 
 // Heartbeat counts a comment on a silent tail.
 func (m *Metrics) Heartbeat() { m.beats.Inc() }
+
+// Header counts a connection by what became of its PROXY header.
+func (m *Metrics) Header(outcome string) { m.headers.WithLabelValues(outcome).Inc() }
 
 // Panicked counts a fault of the gateway's own.
 func (m *Metrics) Panicked() { m.panics.Inc() }
