@@ -291,28 +291,6 @@ type CORS struct {
 	Origins []string `yaml:"origins" eg:"[\"https://app.example.com\"]" format:"page"`
 }
 
-// Server is the section for the public server.
-type Server struct {
-	// Connections that clients may have open at one time, over all addresses. One too
-	// many is answered 503 and closed, or closed unread with TLS. 0: half of the
-	// descriptors that the process may have open, the other half being for nodes, less
-	// some that are kept for the rest (docs/operations.md). More than descriptors allow is
-	// lowered to seven eighths of those that can be had.
-	Connections int `yaml:"connections" default:"0" eg:"10000" min:"0" max:"1000000"`
-
-	// Connections that one client address (IPv6: one /64) may have open; those over
-	// it are closed unread. Not for the addresses in `trusted_proxies`; whom they name by
-	// the PROXY protocol is counted. 0: any number.
-	ConnectionsPerAddress int `yaml:"connections_per_address" default:"1024" eg:"1024" min:"0" max:"1000000"`
-
-	// Requests with a bad credential that one client address (IPv6: one /64) may
-	// make at once before it is answered 429 instead of 401; then one a second, or a
-	// 60th of them, rounded down, where that is more. An expired credential is
-	// counted by itself, not by its address. Good credentials from the address are
-	// never held up. 0 counts none.
-	FailedCredentialsPerMinute int `yaml:"failed_credentials_per_minute" default:"60" eg:"60" min:"0" max:"1000000"`
-}
-
 // Streams are the rules for all streams.
 type Streams struct {
 	// Who creates and deletes streams. `managed`: the Management API and this file

@@ -60,7 +60,7 @@ func defaults() *Config {
 		Audit:  Audit{Keep: 9600 * time.Hour},
 		Usage:  Usage{Flush: 30 * time.Second, ChunkBytes: 64 * KiB, KeepBatches: 35 * 24 * time.Hour, KeepHours: 400 * 24 * time.Hour},
 		Store:  Store{StaleFor: 15 * time.Minute, KnownKeys: 100_000},
-		Server: Server{ConnectionsPerAddress: 1024, FailedCredentialsPerMinute: 60},
+		Server: Server{ConnectionsPerAddress: 1024, FailedCredentialsPerMinute: 60, HeaderBytes: 32 * KiB, Idle: 2 * time.Minute, TailsPerConnection: 200},
 		Limits: Limits{
 			Default: DefaultLimits{RequestsPerSecond: 50, Burst: 100, OpenTails: 16, Uploads: 8, UploadBytes: 64 * MiB, RequestBytes: 8 * MiB},
 			Floor:   Floor{RequestsPerSecond: 50, OpenTails: 16}, BodyBudget: 256 * MiB,
@@ -117,7 +117,7 @@ func TestGoodFiles(t *testing.T) {
 		Export: "/var/lib/sluice/usage.jsonl", Flush: 10 * time.Second, ChunkBytes: 4 * KiB, StreamReads: 100,
 		KeepBatches: 48 * time.Hour, KeepHours: 72 * time.Hour,
 	}
-	full.Server.FailedCredentialsPerMinute, full.Server.ConnectionsPerAddress, full.Server.Connections = 0, 50, 5000
+	full.Server = Server{Connections: 5000, ConnectionsPerAddress: 50, HeaderBytes: 64 * KiB, Idle: 5 * time.Minute, TailsPerConnection: 100}
 	full.Audit.Keep = 24 * time.Hour
 	full.Redis = Redis{URL: secret.New("rediss://user:word@10.0.0.9:6380/2"), Addrs: []string{"10.0.0.10:26379"}, MasterName: "limits", Mode: "sentinel"}
 	full.Limits = Limits{

@@ -13,14 +13,10 @@ type PlannedKey struct {
 
 // Planned lists what is not built yet. Each row goes when its key comes.
 func Planned() []PlannedKey {
-	const fixed = "remove it. The server's own limits hold"
 	return []PlannedKey{
 		{"cache", "remove it. Every read goes to a node"},
 		{"tails.share", "remove it. Each live read has its own read at a node"},
 		{"management", "remove it. The Management API is at the origin, under /v1"},
-		{"server.header_bytes", fixed},
-		{"server.idle", fixed},
-		{"server.tails_per_connection", fixed},
 	}
 }
 

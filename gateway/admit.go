@@ -73,12 +73,27 @@ func noTail(limit int) error {
 	return ref.With("Retry-After", strconv.Itoa(refusal.WholeSeconds(wait)))
 }
 
+// tooManyHere refuses a tail for its connection's sake: its account may have more.
+func tooManyHere(limit int) error {
+	ref := refusal.Because(refusal.LiveReadsExhausted, fmt.Sprintf("This connection has the %d tails open that one may have: open further ones on another connection.", limit), nil)
+	return ref.With("Retry-After", strconv.Itoa(refusal.WholeSeconds(tailRetry)))
+}
+
 // tail holds a slot for as long as a live read is open; every way out gives it
 // back.
 func (c *chain) tail(next handler) handler {
 	return func(s *Scope, w http.ResponseWriter, r *http.Request) error {
 		if s.Route.Tail == NoTail {
 			return next(s, w, r)
+		}
+		if r.ProtoMajor == 2 {
+			// The rest of its streams is for reads and writes (G03).
+			if conn := connOf(r); conn != nil {
+				if !conn.takeTail(int64(c.TailsPerConnection)) {
+					return tooManyHere(c.TailsPerConnection)
+				}
+				defer conn.giveTail()
+			}
 		}
 		step := s.span.Child("take tail slot")
 		lease, err := c.Tails.Acquire(r.Context(), s.subject(), s.Account.Limits.OpenTails)

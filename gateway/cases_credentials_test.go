@@ -124,9 +124,9 @@ func spell(t *testing.T, rg *rig, k string) (good int) {
 	return good
 }
 
-// H07: giant tokens cost CPU, memory and log. Over 32 KiB of head is Go's bare
+// H07: giant tokens cost CPU, memory and log. Over 32 KiB of head is a
 // 431; what fits is a 401 before anything is looked up; neither is repeated in
-// the log, and a NUL is Go's bare 400.
+// the log, and a NUL is a 400.
 func TestGiantToken(t *testing.T) {
 	rg, u := newUpRig(t, respond(whole("200 OK", "", "ok")), rigOptions{})
 	for _, tc := range []struct {

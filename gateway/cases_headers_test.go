@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/net/http2"
 
 	"sluice/internal/refusal"
 	"sluice/internal/tenant"
@@ -183,7 +184,7 @@ func TestMethodTricks(t *testing.T) {
 
 // H19: a Host or an absolute target chose the virtual host, or came back in an
 // answer's URL. A target is a path; Host decides nothing and goes nowhere: the
-// node sees its own. Host lines that Go's parser does not take stay its bare 400.
+// node sees its own. Host lines that Go's parser does not take are a 400 too.
 func TestHostDecidesNothing(t *testing.T) {
 	rg, u := newUpRig(t, respond(whole("200 OK", "Location: /acme/s.priv\r\n", "ok")), rigOptions{})
 	auth := "Authorization: Bearer " + rg.Keys[key] + "\r\nConnection: close\r\n\r\n"
@@ -215,6 +216,59 @@ func TestHostDecidesNothing(t *testing.T) {
 	refused := rg.raw(t, "GET /acme/s.priv HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n")
 	if !strings.HasPrefix(refused, "HTTP/1.1 401 ") || strings.Contains(refused, "evil") {
 		t.Errorf("a refusal names the Host: %q", refused)
+	}
+}
+
+// H19, over TLS and HTTP/2: a name in the handshake, another in Host or :authority, and a
+// host that is not :authority, chose between them what was served. None of them decides
+// anything, goes to the node, or comes back; a host that parses to nothing is refused.
+func TestNamesThatDisagree(t *testing.T) {
+	rg, u := newUpRig(t, respond(whole("200 OK", "Location: /acme/s.priv\r\n", "ok")), rigOptions{})
+	secure := rg.secureListen(t)
+	n := 0
+	for _, keyName := range []string{key, ""} {
+		want := map[string]string{key: "200", "": "401"}[keyName]
+		conn := secureDial(t, secure, "one.example", "http/1.1")
+		auth := ""
+		if keyName != "" {
+			auth = "Authorization: Bearer " + rg.Keys[keyName] + "\r\n"
+		}
+		if _, err := io.WriteString(conn, "GET /acme/s.priv HTTP/1.1\r\nHost: other.example\r\nConnection: close\r\n"+auth+"\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		raw, _ := io.ReadAll(conn)
+		if !strings.HasPrefix(string(raw), "HTTP/1.1 "+want) || strings.Contains(string(raw), ".example") {
+			t.Errorf("SNI of one name, Host of another, key %q: %q", keyName, raw)
+		}
+		for _, tc := range []struct{ name, authority, host, want string }{
+			{":authority of another name", "other.example", "", want},
+			{":authority and another host", "one.example", "evil.example", want},
+			{"a host alone", "", "evil.example", want},
+			{":authority with another name before it", "pub.example:443@evil", "", "400|RST_STREAM|" + want},
+		} {
+			f := newFlooder(t, secureDial(t, secure, "one.example", "h2"))
+			fields := []string{":method", "GET", ":scheme", "https", ":path", "/acme/s.priv"}
+			if tc.authority != "" {
+				fields = append(fields, ":authority", tc.authority)
+			}
+			if tc.host != "" {
+				fields = append(fields, "host", tc.host)
+			}
+			if keyName != "" {
+				fields = append(fields, "authorization", "Bearer "+rg.Keys[keyName])
+			}
+			f.must(f.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: f.fields(fields...), EndStream: true, EndHeaders: true}))
+			f.must(f.flush())
+			if got := f.await("200", "400", "401", "RST_STREAM", "GOAWAY"); !strings.Contains(tc.want, got) {
+				t.Errorf("%s, key %q: %s, want %s", tc.name, keyName, got, tc.want)
+			}
+		}
+	}
+	poll(t, "what was let in", func() bool { n = len(u.requests()); return n >= 4 })
+	for _, r := range u.requests() {
+		if "http://"+r.Host != u.URL || strings.Contains(r.Head, ".example") {
+			t.Errorf("the node saw %q", r.Head)
+		}
 	}
 }
 

@@ -79,6 +79,9 @@ type Options struct {
 	// resume from; the last tenth is chance's, so that those which began together do
 	// not end together. 0: any age.
 	TailMaxAge time.Duration
+	// TailsPerConnection is how many tails one HTTP/2 connection may have open; 0: any
+	// number, up to the requests that it may have under way.
+	TailsPerConnection int
 	// LogSample is the share of requests that went well and fast whose line is written,
 	// 0 to 1; nil: all of them.
 	LogSample *float64

@@ -233,6 +233,9 @@ func (rg *rig) listen(t testing.TB, wrap func(http.Handler) http.Handler, around
 		l = around(l)
 	}
 	server := NewServer(handler, log.New(rg.Log, "server: ", 0))
+	guard := NewConnGuard(ConnGuardOptions{Log: rg.Options.Log, Metrics: rg.Options.Metrics, Now: time.Now, Random: rand.Reader})
+	guard.Attach(server)
+	l = guard.Listener(l, nil)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

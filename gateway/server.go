@@ -9,12 +9,13 @@ import (
 const (
 	// headDeadline bounds how long a request's head may take to come.
 	headDeadline = 10 * time.Second
-	// idleDeadline bounds how long a connection may stand between requests.
+	// idleDeadline bounds how long a connection may stand between requests, where
+	// nobody says otherwise.
 	idleDeadline = 2 * time.Minute
 	// goHeadSlop is what net/http adds to MaxHeaderBytes by itself.
 	goHeadSlop = 4 << 10
-	// maxHead bounds a request's line and headers together; over it net/http
-	// answers a bare 431 (H07).
+	// maxHead bounds a request's line and headers together, where nobody says
+	// otherwise; over it is a 431 (H07).
 	maxHead = 32 << 10
 	// streamsPerConnection bounds the requests under way on one HTTP/2 connection.
 	streamsPerConnection = 250
@@ -42,4 +43,16 @@ func NewServer(h http.Handler, errors *log.Logger) *http.Server {
 		DisableGeneralOptionsHandler: true,
 		ErrorLog:                     errors,
 	}
+}
+
+// ServerLimits are what a server's operator may set of it.
+type ServerLimits struct {
+	HeaderBytes int64         // of a request's line and headers together; above 4 KiB
+	Idle        time.Duration // of a connection between requests
+}
+
+// Apply sets them, before the server serves.
+func (l ServerLimits) Apply(s *http.Server) {
+	s.MaxHeaderBytes = int(l.HeaderBytes) - goHeadSlop
+	s.IdleTimeout = l.Idle
 }

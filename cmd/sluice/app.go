@@ -81,6 +81,7 @@ type App struct {
 
 	metering    *metering // nil where nothing is metered
 	connections *gateway.Connections
+	guard       *gateway.ConnGuard
 	operators   *gateway.Connections // of the admin listener
 	lingering   *gateway.Lingering
 	random      io.Reader // of request ids
@@ -117,6 +118,7 @@ func newApp(o appOptions) (*App, error) {
 	a.level.SetLevel(level) // before any part speaks
 	a.metrics.Loaded(time.Now())
 	a.warn(o.Config)
+	a.guard = gateway.NewConnGuard(gateway.ConnGuardOptions{Log: a.log, Metrics: a.metrics, Now: time.Now, Random: a.random})
 	a.tracer = a.newTracer(o.Config)
 	if err = a.newLimits(o.Config); err != nil {
 		return nil, err
@@ -186,6 +188,7 @@ func (a *App) apply(c *config.Config) error {
 		a.stored.auditKeep.Store(int64(c.Audit.Keep))
 	}
 	a.boundConnections(c)
+	a.guard.Set(c.TrustedProxies)
 	if size := int64(c.Limits.BodyBudget); size != a.budget.Size() {
 		a.budget = gateway.NewBodyBudget(size)
 	}
@@ -226,6 +229,7 @@ func (a *App) chainOptions(c *config.Config) gateway.Options {
 		Origins:            c.CORS.Origins,
 		Heartbeat:          c.Tails.Heartbeat,
 		TailMaxAge:         c.Tails.MaxAge,
+		TailsPerConnection: c.Server.TailsPerConnection,
 		Limiter:            a.limits,
 		Tails:              a.limits,
 		Uploads:            a.limits,

@@ -40,6 +40,8 @@ func (a *App) Serve(ctx, cut context.Context) error {
 	base, cutRest := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cutRest(nil)
 	public := gateway.NewServer(a.gateway.Load(), errorLog)
+	gateway.ServerLimits{HeaderBytes: int64(a.started.Server.HeaderBytes), Idle: a.started.Server.Idle}.Apply(public)
+	a.guard.Attach(public)
 	public.BaseContext = func(net.Listener) context.Context { return base }
 	admin := gateway.NewServer(a.operator(), errorLog)
 	a.operators.MakeRoom(admin)

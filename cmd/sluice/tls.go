@@ -204,12 +204,13 @@ func (f tlsFiles) List(ctx context.Context, name string) ([]certstore.File, erro
 
 var _ certstore.Store = tlsFiles{}
 
-// secured is a public listener that ends TLS, where the gateway does.
+// secured is a public listener whose connections are guarded, and end TLS where the
+// gateway does.
 func (a *App) secured(l net.Listener) net.Listener {
 	if a.secure == nil {
-		return l
+		return a.guard.Listener(l, nil)
 	}
-	return cryptotls.NewListener(l, a.secure.config)
+	return a.guard.Listener(l, a.secure.config)
 }
 
 // keepCertificates keeps certificates fresh until ctx ends.

@@ -93,8 +93,8 @@ func TestCurlOverTLS(t *testing.T) {
 	if out, err := curl("--tls-max", "1.1", "-k", url); err == nil {
 		t.Errorf("TLS 1.1: %s", out)
 	}
-	// net/http answers by itself, and bare: no handler sees it.
-	if out, _ := curl("http://streams.example.com:" + port + e.path("json")); !strings.Contains(out, "400 Bad Request") || !strings.Contains(out, "Client sent an HTTP request to an HTTPS server.") {
+	// H18: net/http answered by itself, and bare.
+	if out, _ := curl("http://streams.example.com:" + port + e.path("json")); !strings.Contains(out, "400 Bad Request") || !strings.Contains(out, `"code":"INVALID_REQUEST","message":"This port speaks TLS`) {
 		t.Errorf("plain HTTP to the port of https: %s", out)
 	}
 }

@@ -50,9 +50,7 @@ const alpnACME = "acme-tls/1"
 // and HTTP/2 before HTTP/1.1. Session tickets are Go's: their keys change every day and
 // are this process's own.
 //
-// A handshake is bounded by http.Server.ReadHeaderTimeout. A request in plain HTTP is
-// answered by net/http itself: a bare 400, "Client sent an HTTP request to an HTTPS
-// server."
+// Who serves with it bounds the handshake, and answers a request in plain HTTP.
 func ServerConfig(s Source) *tls.Config {
 	c := &tls.Config{
 		MinVersion:     tls.VersionTLS12,
@@ -60,8 +58,8 @@ func ServerConfig(s Source) *tls.Config {
 		GetCertificate: s.Certificate,
 	}
 	if _, ok := s.(*ACME); ok {
-		// The last, so that a client that offers others as well speaks HTTP. net/http
-		// closes a connection that speaks it after its handshake.
+		// The last, so that a client that offers others as well speaks HTTP. Whoever
+		// serves closes a connection that speaks it after its handshake.
 		c.NextProtos = append(c.NextProtos, alpnACME)
 	}
 	return c

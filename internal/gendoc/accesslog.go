@@ -10,8 +10,10 @@ import (
 const accessLogHead = `# The access log
 
 Each request has one line on standard error, at its end and at level ` + "`info`" + `: a JSON object with ` + "`\"message\":\"request\"`" + `.
-A tail has its line when it ends, as in nginx and Envoy; those that are open now are ` + "`sluice_open_tails`" + `. What Go's server answers
-before there is a request (a bare 400, 417, 431, 501, or plain HTTP to a TLS port) has none.
+A tail has its line when it ends, as in nginx and Envoy; those that are open now are ` + "`sluice_open_tails`" + `. What is refused
+before there is a request (what does not parse, a head that is too large, an unknown expectation, transfer coding or version, plain HTTP to a TLS port) has a line
+of its own instead, ` + "`\"message\":\"no request\"`" + ` with ` + "`request_id`, `client` (the peer), `status` and `code`" + `. Over HTTP/2 Go's server answers such
+requests by itself: they have no line, and are counted in ` + "`sluice_requests_unheard_total`" + `.
 
 | Key | In lines where | What it tells |
 | --- | --- | --- |

@@ -47,7 +47,7 @@ there is none, warnings or not, else 1.
 
 // configFiles are those that have the file's sections.
 func configFiles() []string {
-	return []string{"config/config.go", "config/limits.go", "config/tls.go", "config/trace.go"}
+	return []string{"config/config.go", "config/limits.go", "config/server.go", "config/tls.go", "config/trace.go"}
 }
 
 // configuration writes docs/configuration.md.

@@ -29,7 +29,9 @@ applied: repeat it only with the same producer headers (` + "`Producer-Id`, `Pro
 read the stream first.
 
 Requests that Go's HTTP server cannot read at all (a bad request line, headers that do not parse or are too large, an
-unknown transfer coding, an unknown expectation) are answered before anything of the gateway runs: 400, 417, 431 or 501 with a plain-text line or no body.
+unknown transfer coding, an unknown expectation, an unknown version of HTTP) and plain HTTP to a port of TLS are ` + "`INVALID_REQUEST`" + ` as well, with 400, 417, 431,
+501 or 505, and the connection is closed. They have no header of CORS. Over HTTP/2 that server's own answers stay as they are: 431 or 400 with a line of text or HTML, or the
+stream's reset; with headers that are many times too large, the connection's end.
 `
 
 // errorsPage writes docs/errors.md.

@@ -17,6 +17,7 @@ type Refusal struct {
 	Field   string      // the member, parameter or header that is wrong; "" = none is named
 	Header  http.Header // further headers of this answer; nil for none
 	Cause   error       // for the log only
+	At      int         // the status in place of Code's, where HTTP has one that says more; 0 = Code's
 	// OAuth, where it is set, is the body and the status in place of Code's, for
 	// endpoints whose clients read that shape.
 	OAuth *OAuth
@@ -68,6 +69,9 @@ func (r *Refusal) Unwrap() error { return r.Cause }
 func (r *Refusal) Status() int {
 	if r.OAuth != nil {
 		return r.OAuth.Status
+	}
+	if r.At != 0 {
+		return r.At
 	}
 	return lookup(r.Code).Status
 }

@@ -71,7 +71,7 @@ func Table() []Entry {
 
 func clientFaults() []Entry {
 	return []Entry{
-		{InvalidRequest, http.StatusBadRequest, "The request does not parse: check its target, its headers and its framing.", "the path, the target's form or the framing does not parse; a PUT of a fork", nil, OutcomeNone},
+		{InvalidRequest, http.StatusBadRequest, "The request does not parse: check its target, its headers and its framing.", "the path, the target's form or the framing does not parse; a PUT of a fork; with 417 an unknown Expect, with 431 headers over server.header_bytes, with 501 an unknown transfer coding, with 505 an unknown version of HTTP", nil, OutcomeNone},
 		{InvalidQuery, http.StatusBadRequest, "The query does not parse: send offset and live at most once, live as sse or long-poll, and no ';'.", "the query does not parse", nil, OutcomeNone},
 		{BodyUnreadable, http.StatusBadRequest, "The request body broke off or is not framed as declared; nothing of it was applied. Send it again.", "a body that breaks while it is read, before anything was forwarded", nil, OutcomeNone},
 		{InvalidCredential, http.StatusUnauthorized, "A valid API key is needed: send it once, as 'Authorization: Bearer <key>'.", "no credential where one is needed; malformed, unknown or revoked; two Authorization headers; another scheme; an agent's key used directly", []string{"WWW-Authenticate"}, OutcomeNone},
@@ -94,7 +94,7 @@ func clientFaults() []Entry {
 		{Declared, http.StatusConflict, "The operator's file states this: it is changed there.", "a change of what the operator's file states, a DELETE of its stream too", nil, OutcomeNone},
 		{RequestTooLarge, http.StatusRequestEntityTooLarge, "The request body is larger than Ursula-Max-Request-Bytes allows: send it in smaller pieces.", "a body over the account's request_bytes", []string{"Ursula-Max-Request-Bytes"}, OutcomeNone},
 		{RateLimited, http.StatusTooManyRequests, "The account's rate is used up: wait for Retry-After seconds.", "more requests than the account's rate and burst allow; too many bad credentials from one address; too many exchanges with one key", []string{"Retry-After", "RateLimit", "RateLimit-Policy"}, OutcomeNone},
-		{LiveReadsExhausted, http.StatusTooManyRequests, "The account has as many tails open as it may: close one, or wait for Retry-After seconds.", "more open tails than the account may have", []string{"Retry-After"}, OutcomeNone},
+		{LiveReadsExhausted, http.StatusTooManyRequests, "The account has as many tails open as it may: close one, or wait for Retry-After seconds.", "more open tails than the account may have, or than server.tails_per_connection on one HTTP/2 connection", []string{"Retry-After"}, OutcomeNone},
 		{UploadsExhausted, http.StatusTooManyRequests, "The account has as many large bodies under way as it may: wait for Retry-After seconds, or send smaller ones.", "more bodies over 1 MiB at one time than the account may send", []string{"Retry-After"}, OutcomeNone},
 		{UploadBytesExhausted, http.StatusTooManyRequests, "The account's large bodies under way hold as many bytes as they may: wait for Retry-After seconds, or send smaller ones.", "more bytes of bodies over 1 MiB at one time than the account may send", []string{"Retry-After"}, OutcomeNone},
 	}

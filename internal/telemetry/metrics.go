@@ -28,6 +28,8 @@ type Metrics struct {
 	panics    prometheus.Counter
 	beats     prometheus.Counter
 	unlogged  prometheus.Counter
+	abused    *prometheus.CounterVec
+	unheard   prometheus.Counter
 	reloads   *prometheus.CounterVec
 	reloadOK  prometheus.Gauge
 	reloadAt  prometheus.Gauge
@@ -105,6 +107,8 @@ func ofParts() []Description {
 		{"sluice_usage_export_written_timestamp_seconds", "gauge", "Unix time at which usage was written to the export file last; 0 = never.", nil},
 		{"sluice_usage_merged_total", "counter", "Batches of usage that became a part of the one before, since too many were pending. Nothing of them is lost.", nil},
 		{"sluice_connections_refused_total", "counter", "Connections closed unread, since their address had server.connections_per_address open.", nil},
+		{"sluice_connections_abused_total", "counter", "HTTP/2 connections closed since their client did more than it may (docs/security.md): resets (requests begun and ended by their client), frames (frames without data), header (a header in too many frames).", []string{"why"}},
+		{"sluice_requests_unheard_total", "counter", "HTTP/2 requests that Go's server answered or ended itself before the gateway saw them: headers over server.header_bytes (431), headers that do not parse, or reset by their client at once.", nil},
 		{"sluice_proxy_headers_total", "counter", "Connections by what became of their PROXY header (proxy_protocol), by outcome. Those of trusted_proxies that go on: client (it names one), balancer (it names nobody: a health check), none (left out, where it is optional). Closed: untrusted (the peer is none of trusted_proxies), missing (there was none), malformed, late (it did not come within 10 s), crowded (4096 of the peer's connections have none yet).", []string{"outcome"}},
 		{"sluice_client_addresses", "gauge", "Client addresses with connections open.", nil},
 		{"sluice_certificate_expires_timestamp_seconds", "gauge", "Unix time at which the certificate in use expires, by the names that the gateway has certificates for; 0 while there is none.", []string{"domain"}},
@@ -149,6 +153,11 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	m.panics = m.counter("sluice_panics_total").WithLabelValues()
 	m.beats = m.counter("sluice_heartbeats_total").WithLabelValues()
 	m.unlogged = m.counter("sluice_log_lines_sampled_out_total").WithLabelValues()
+	m.abused = m.counter("sluice_connections_abused_total")
+	for _, why := range []string{"resets", "frames", "header"} {
+		m.abused.WithLabelValues(why) // an alert may look at it
+	}
+	m.unheard = m.counter("sluice_requests_unheard_total").WithLabelValues()
 	m.reloads = m.counter("sluice_config_reloads_total")
 	m.reloadOK = m.gauges("sluice_config_last_reload_ok").WithLabelValues()
 	m.reloadAt = m.gauges("sluice_config_last_reload_timestamp_seconds").WithLabelValues()
@@ -272,6 +281,12 @@ func (m *Metrics) Went(redirects, retries int) {
 
 // Unlogged counts a request without a line in the log.
 func (m *Metrics) Unlogged() { m.unlogged.Inc() }
+
+// Abused counts a connection that was closed for what its client did, by why.
+func (m *Metrics) Abused(why string) { m.abused.WithLabelValues(why).Inc() }
+
+// Unheard counts requests that net/http did not hand on.
+func (m *Metrics) Unheard(n int64) { m.unheard.Add(float64(n)) }
 
 // Node notes a node's state: "up", or why it was ejected.
 func (m *Metrics) Node(node, state string) {
