@@ -239,8 +239,8 @@ func (w *watchedGateway) innerFaults(c *http.Client) []trouble {
 		{
 			alerts: []string{"SluiceLogLinesDropped"}, shows: []string{`sluice_log_lines_dropped_total [1-9]`},
 			strike: func(t *testing.T) {
-				w.reading.mu.Lock() // nobody reads the log
-				defer w.reading.mu.Unlock()
+				w.reading.Lock() // nobody reads the log
+				defer w.reading.Unlock()
 				eventually(t, "lines are dropped", func() bool {
 					w.many(t, c, 500, w.payer.key, http.StatusOK)
 					return !strings.Contains(w.operator(t, http.MethodGet, "/metrics", "").Text, "\nsluice_log_lines_dropped_total 0\n")

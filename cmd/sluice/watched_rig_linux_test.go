@@ -39,19 +39,17 @@ type watchedGateway struct {
 	reading    *gate // what its log goes through
 }
 
-// gate is a reader of a log that can be told to stop reading.
-type gate struct {
-	mu sync.Mutex
-}
+// gate is a reader of a log that can be told to stop reading, by its lock.
+type gate struct{ sync.Mutex }
 
-// pass copies until the end, and not while the gate is held.
+// pass copies until the end. While the gate is held it reads once more at the most.
 func (g *gate) pass(to io.Writer, from io.Reader) {
 	var some [4096]byte
 	for {
-		g.mu.Lock()
 		n, err := from.Read(some[:])
+		g.Lock()
 		_, _ = to.Write(some[:n])
-		g.mu.Unlock()
+		g.Unlock()
 		if err != nil {
 			return
 		}
