@@ -58,7 +58,7 @@ func startComposed(t *testing.T, c composition) (addresses map[string]string) {
 		args := strings.Split(strings.Replace(strings.Join(c.Services[name].Command, "\n"), "/etc/ursula/", dir+"/", 1), "\n")
 		log, err := os.Create(filepath.Join(dir, "log"))
 		must(t, err)
-		cmd := exec.CommandContext(context.WithoutCancel(t.Context()), binary, args...) //nolint:gosec // the real Ursula
+		cmd := exec.CommandContext(context.WithoutCancel(t.Context()), binary, args...)
 		cmd.Dir, cmd.Stdout, cmd.Stderr = dir, log, log
 		var node realpart.Process
 		must(t, node.Run(cmd), log.Close())
@@ -168,7 +168,7 @@ func TestUnits(t *testing.T) {
 	s.hears(t, "READY=1")
 	r.awaitReady(t)
 	want(t, e.do(t, http.MethodGet, e.path("json"), nil), http.StatusOK)
-	reload := exec.CommandContext(t.Context(), "sh", "-c", strings.ReplaceAll(service["ExecReload"], "$MAINPID", fmt.Sprint(r.cmd.Process.Pid))) //nolint:gosec // the unit's own
+	reload := exec.CommandContext(t.Context(), "sh", "-c", strings.ReplaceAll(service["ExecReload"], "$MAINPID", fmt.Sprint(r.cmd.Process.Pid)))
 	if out, err := reload.CombinedOutput(); err != nil {
 		t.Fatalf("%v %s", err, out)
 	}

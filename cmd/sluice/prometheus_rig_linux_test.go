@@ -46,7 +46,7 @@ func startPrometheus(t *testing.T, target, token string) *promServer {
 	address := freePort(t)
 	log, err := os.Create(filepath.Join(dir, "log"))
 	must(t, err)
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), binary, //nolint:gosec // Debian's
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), binary,
 		"--config.file="+filepath.Join(dir, "prometheus.yaml"), "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address)
 	cmd.Dir, cmd.Stderr = dir, log
 	p := &promServer{URL: "http://" + address}

@@ -124,7 +124,7 @@ func (w *watchedGateway) allTroubles(c *http.Client) []trouble {
 	all = append(all, w.nodeFaults(c)...) // before many requests that are fast
 	all = append(all, w.innerFaults(c)...)
 	return append(all, trouble{
-		alerts: []string{"SluiceDown"}, shows: []string{`^000`},
+		alerts: []string{"SluiceDown"}, shows: []string{`(?m)^000`},
 		strike: func(t *testing.T) { must(t, w.cmd.Process.Kill()) },
 	})
 }
@@ -233,18 +233,14 @@ func (w *watchedGateway) innerFaults(c *http.Client) []trouble {
 		},
 		{
 			alerts: []string{"SluiceRefusalsRising"}, shows: []string{`INVALID_CREDENTIAL`},
-			strike: func(t *testing.T) { w.many(t, c, 1500, "tbo_nobody", http.StatusUnauthorized) },
+			strike: func(t *testing.T) { w.many(t, c, 500, "tbo_nobody", http.StatusUnauthorized) },
 			heal:   func(*testing.T) {}, stays: true,
 		},
 		{
 			alerts: []string{"SluiceLogLinesDropped"}, shows: []string{`sluice_log_lines_dropped_total [1-9]`},
 			strike: func(t *testing.T) {
-				w.reading.Lock() // nobody reads the log
-				defer w.reading.Unlock()
-				eventually(t, "lines are dropped", func() bool {
-					w.many(t, c, 500, w.payer.key, http.StatusOK)
-					return !strings.Contains(w.operator(t, http.MethodGet, "/metrics", "").Text, "\nsluice_log_lines_dropped_total 0\n")
-				})
+				must(t, w.reading.Close()) // whoever reads the log is gone
+				w.many(t, c, 40, w.payer.key, http.StatusOK)
 			},
 			heal: func(*testing.T) {}, stays: true,
 		},

@@ -35,35 +35,18 @@ type watchedGateway struct {
 	prometheus *promServer
 	dir        string
 	payer      payer
-	owner      payer // whose account is the store's
-	reading    *gate // what its log goes through
-}
-
-// gate is a reader of a log that can be told to stop reading, by its lock.
-type gate struct{ sync.Mutex }
-
-// pass copies until the end. While the gate is held it reads once more at the most.
-func (g *gate) pass(to io.Writer, from io.Reader) {
-	var some [4096]byte
-	for {
-		n, err := from.Read(some[:])
-		g.Lock()
-		_, _ = to.Write(some[:n])
-		g.Unlock()
-		if err != nil {
-			return
-		}
-	}
+	owner      payer    // whose account is the store's
+	reading    *os.File // what its log comes out of
 }
 
 func startWatched(t *testing.T) *watchedGateway {
 	t.Helper()
-	w := &watchedGateway{nodes: realursula.StartCluster(t, 3), redis: redistest.Start(t), dir: t.TempDir(), reading: &gate{}}
+	w := &watchedGateway{nodes: realursula.StartCluster(t, 3), redis: redistest.Start(t), dir: t.TempDir()}
 	var store string
 	w.line, store = newStoreLine(t, postgrestest.Start(t).Database(t, ""))
 	cert, key, _ := pairFor(t, w.dir, "streams.example.com", 60*24*time.Hour)
 	w.payer = newPayer(t, "")
-	var urls []string
+	urls := make([]string, 0, len(w.nodes))
 	for _, n := range w.nodes {
 		urls = append(urls, n.URL)
 	}
@@ -76,19 +59,20 @@ func startWatched(t *testing.T) *watchedGateway {
 	fmt.Fprintf(&b, "server: {failed_credentials_per_minute: 0, connections_per_address: 300}\ntails: {heartbeat: 1s}\ndrain_delay: 0s\ndrain_timeout: 1s\n")
 	fmt.Fprintf(&b, "limits: {default: {requests_per_second: 100000, burst: 100000, open_tails: 10}, floor: {requests_per_second: 50, open_tails: 10}}\n")
 	fmt.Fprintf(&b, "accounts:\n  - id: %s\n    streams:\n      - {name: json, content_type: application/json}\n    keys:\n      - {name: all, digest: %q}\n", w.payer.id, tenant.DigestOf(w.payer.key))
-	read, write, err := os.Pipe()
+	reading, writing, err := os.Pipe()
 	must(t, err)
+	w.reading = reading
 	w.replica = &replica{log: filepath.Join(w.dir, "log")}
 	log, err := os.Create(w.log)
 	must(t, err)
-	w.process, w.path = runProcess(t, &edge{Account: w.payer.id, Key: w.payer.key}, b.String(), write)
+	w.process, w.path = runProcess(t, &edge{Account: w.payer.id, Key: w.payer.key}, b.String(), writing)
 	w.URL, w.Admin = "https://"+address, "http://"+admin
 	var passing sync.WaitGroup
-	passing.Go(func() { w.reading.pass(log, read) })
+	passing.Go(func() { _, _ = io.Copy(log, reading) })
 	t.Cleanup(func() {
 		_ = w.cmd.Process.Kill()
 		passing.Wait()
-		_ = read.Close()
+		_ = reading.Close()
 		_ = log.Close()
 		if t.Failed() {
 			t.Logf("log of the replica:\n%s", realpart.Tail(w.log, 8<<10))
@@ -137,9 +121,9 @@ func (w *watchedGateway) traffic(t *testing.T, c *http.Client) {
 func (w *watchedGateway) tails(t *testing.T, c *http.Client, n int, query string) (leave func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	var bodies []io.Closer
+	bodies := make([]io.Closer, 0, n)
 	for range n {
-		res := w.open(ctx, t, c, w.payer.key, http.MethodGet, w.payer.path("json")+query, nil)
+		res := w.open(ctx, t, c, w.payer.key, http.MethodGet, w.payer.path("json")+query, nil) //nolint:bodyclose // leave does
 		if res.StatusCode != http.StatusOK {
 			t.Fatalf("a tail is answered %d", res.StatusCode)
 		}
@@ -170,7 +154,7 @@ func (w *watchedGateway) consults(t *testing.T, alert string) string {
 		fence(t, section)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "bash", "-c", script) //nolint:gosec // the page's own
+	cmd := exec.CommandContext(ctx, "bash", "-c", script)
 	cmd.Env = append(os.Environ(), asProgram+"=1", "PATH="+programPath(t)+":"+os.Getenv("PATH"))
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -69,7 +69,7 @@ func render(t *testing.T, values string, more map[string]any) (release, error) {
 	if err != nil {
 		return nil, err
 	}
-	files, err := engine.Engine{Strict: true}.Render(chart, all)
+	files, err := engine.Engine{Strict: true}.RenderWithContext(t.Context(), chart, all)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func valueFiles(t *testing.T) []string {
 	if err != nil || len(all) < 3 {
 		t.Fatal(len(all), err)
 	}
-	var names []string
+	names := make([]string, 0, len(all))
 	for _, f := range all {
 		names = append(names, f.Name())
 	}
@@ -244,7 +244,7 @@ func wantFile(t *testing.T, r release, pod core.PodSpec, binary string) {
 		"SLUICE_ADMIN_TOKEN": strings.Repeat("t", 32), "DATABASE_URL": "postgres://sluice:pass@postgres:5432/sluice?sslmode=verify-full",
 		"SLUICE_SEALING_KEY": "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=", "REDIS_URL": "rediss://:pass@redis:6379/0", "TRACE_TOKEN": "token",
 	}
-	var env []string
+	env := make([]string, 0, len(samples))
 	for _, e := range pod.Containers[0].Env {
 		env = append(env, e.Name+"="+samples[e.Name])
 	}

@@ -67,7 +67,7 @@ func TestCompose(t *testing.T) {
 	if grace := gateway.StopGracePeriod; grace == nil || grace.String() != "45s" {
 		t.Errorf("it has %v to stop, which is not above 5s and 30s", grace)
 	}
-	var env []string
+	env := make([]string, 0, len(gateway.Environment))
 	for name, value := range gateway.Environment {
 		env = append(env, name+"="+*value)
 	}

@@ -15,8 +15,6 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 	"github.com/moby/buildkit/frontend/dockerfile/linter"
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
-
-	"sluice/internal/realpart"
 )
 
 // image is what a Dockerfile says, by BuildKit's own parser.
@@ -95,8 +93,9 @@ func TestImageSaysWhatItShould(t *testing.T) {
 	if len(entry) != 1 || entry[0].PrependShell || len(args) != 1 || args[0].PrependShell {
 		t.Fatalf("%v %v: signals have to reach the program, with no shell between", entry, args)
 	}
-	var shipped []string
-	for _, c := range commands[*instructions.CopyCommand](i) {
+	copies := commands[*instructions.CopyCommand](i)
+	shipped := make([]string, 0, len(copies))
+	for _, c := range copies {
 		shipped = append(shipped, c.DestPath)
 	}
 	if !slices.Contains(shipped, entry[0].CmdLine[0]) {
@@ -137,7 +136,7 @@ func TestProgramIsStatic(t *testing.T) {
 func TestImageRuns(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 || runtime.GOOS != "linux" {
-		realpart.Missing(t, "root on Linux", "another root folder and user are its to give")
+		missing(t, "root on Linux", "another root folder and user are its to give")
 	}
 	i := imageOf(t)
 	top, err := os.MkdirTemp("", "sluice-image-") // t.TempDir's parents are root's alone
@@ -181,7 +180,7 @@ drain_delay: 0s
 		t.Fatalf("%v: %s", err, out)
 	}
 	in := func(args ...string) *exec.Cmd {
-		cmd := exec.CommandContext(t.Context(), commands[*instructions.EntrypointCommand](i)[0].CmdLine[0], args...) //nolint:gosec // what the image starts
+		cmd := exec.CommandContext(t.Context(), commands[*instructions.EntrypointCommand](i)[0].CmdLine[0], args...)
 		cmd.Dir, cmd.Env = commands[*instructions.WorkdirCommand](i)[0].Path, []string{}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: top, Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 		return cmd

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"sluice/internal/realpart"
 )
 
 // root is the repository's, from this folder.
@@ -46,11 +48,17 @@ func run(t *testing.T, dir string, env []string, name string, args ...string) (s
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, name, args...) //nolint:gosec // the tests' own commands
+	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), env...)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
+}
+
+// missing ends a test that cannot run without a real part.
+func missing(t *testing.T, part, how string) {
+	t.Helper()
+	realpart.Missing(t, part, how)
 }
 
 // program builds Sluice by what the Dockerfile runs, and returns where it is.

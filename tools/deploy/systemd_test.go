@@ -6,8 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"sluice/internal/realpart"
 )
 
 // exposureMost is what `systemd-analyze security` may say at the most, times ten: 1.2 as
@@ -19,7 +17,7 @@ const exposureMost = "15"
 func TestSystemd(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
-		realpart.Missing(t, "systemd-analyze", "Debian: apt-get install systemd")
+		missing(t, "systemd-analyze", "Debian: apt-get install systemd")
 	}
 	dir, binary := t.TempDir(), program(t)
 	units := []string{"sluice.service", "sluice.socket", "sluice-admin.socket"}

@@ -8,11 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 	"sigs.k8s.io/yaml"
-
-	"sluice/internal/realpart"
 )
 
 type rules struct {
@@ -65,7 +62,7 @@ func wantMetrics(t *testing.T, where, expr string) {
 			t.Errorf("%s: there is no metric %s", where, v.Name)
 		}
 		for _, m := range v.LabelMatchers {
-			if !slices.Contains([]string{labels.MetricName, "job", "instance"}, m.Name) && !strings.Contains(row, "`"+m.Name+"`") {
+			if !slices.Contains([]string{"__name__", "job", "instance"}, m.Name) && !strings.Contains(row, "`"+m.Name+"`") {
 				t.Errorf("%s: %s has no label %s", where, v.Name, m.Name)
 			}
 		}
@@ -126,8 +123,9 @@ func wantApart(t *testing.T, d dashboard) {
 func TestRunbookIsWhole(t *testing.T) {
 	t.Parallel()
 	page := file(t, "docs/runbook.md")
-	var sections, names []string
-	for _, m := range regexp.MustCompile(`(?m)^## (Sluice\w+)$`).FindAllStringSubmatch(page, -1) {
+	found := regexp.MustCompile(`(?m)^## (Sluice\w+)$`).FindAllStringSubmatch(page, -1)
+	sections, names := make([]string, 0, len(found)), make([]string, 0, len(found))
+	for _, m := range found {
 		sections = append(sections, m[1])
 	}
 	for _, g := range alerts(t).Groups {
@@ -165,7 +163,7 @@ func TestRunbookIsWhole(t *testing.T) {
 func TestPromtool(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("promtool"); err != nil {
-		realpart.Missing(t, "promtool", "Debian: apt-get install prometheus")
+		missing(t, "promtool", "Debian: apt-get install prometheus")
 	}
 	dir := root + "/deploy/prometheus"
 	if out, err := run(t, dir, nil, "promtool", "check", "rules", "alerts.yaml"); err != nil {
