@@ -32,6 +32,7 @@ func TestWatched(t *testing.T) {
 	c := loadClient(t)
 	c.Transport = http1().Transport
 	w.traffic(t, c)
+	w.headers(t, 2, "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n")
 	leave := w.tails(t, c, 2, "?offset=now&live=sse")
 	w.traffic(t, c)
 	t.Run("dashboard", w.dashboard)
@@ -217,6 +218,16 @@ func (w *watchedGateway) innerFaults(c *http.Client) []trouble {
 				}
 			},
 			stays: true,
+		},
+		{
+			alerts: []string{"SluiceProxyHeadersRefused"}, shows: []string{`outcome="malformed"\} [1-9]`},
+			strike: func(t *testing.T) {
+				w.headers(t, 1, "PROXY nonsense\r\n")
+				// A counter that comes into being has not increased.
+				eventually(t, "the outcome is known", func() bool { return w.prometheus.series(t, `sluice_proxy_headers_total{outcome="malformed"}`) > 0 })
+				w.headers(t, 60, "PROXY nonsense\r\n")
+			},
+			heal: func(*testing.T) {}, stays: true,
 		},
 		{
 			alerts: []string{"SluiceFilesNearLimit"}, shows: []string{`process_open_fds \d+`, `process_max_fds \d+`},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -56,7 +57,7 @@ func startWatched(t *testing.T) *watchedGateway {
 	fmt.Fprintf(&b, "tls: {mode: files, cert: %q, key: %q}\n", cert, key)
 	fmt.Fprintf(&b, "ursula: {nodes: [\"%s\"], group_count: 4}\n", strings.Join(urls, `", "`))
 	fmt.Fprintf(&b, "redis: {url: \"redis://%s/0\"}\nstore: {url: %q}\n%susage: {flush: 1s}\n", w.redis.Addr, store, sealedAuth)
-	fmt.Fprintf(&b, "server: {failed_credentials_per_minute: 0, connections_per_address: 300}\ntails: {heartbeat: 1s}\ndrain_delay: 0s\ndrain_timeout: 1s\n")
+	fmt.Fprintf(&b, "trusted_proxies: [127.0.0.4]\nproxy_protocol: optional\nserver: {failed_credentials_per_minute: 0, connections_per_address: 300}\ntails: {heartbeat: 1s}\ndrain_delay: 0s\ndrain_timeout: 1s\n")
 	fmt.Fprintf(&b, "limits: {default: {requests_per_second: 100000, burst: 100000, open_tails: 10}, floor: {requests_per_second: 50, open_tails: 10}}\n")
 	fmt.Fprintf(&b, "accounts:\n  - id: %s\n    streams:\n      - {name: json, content_type: application/json}\n    keys:\n      - {name: all, digest: %q}\n", w.payer.id, tenant.DigestOf(w.payer.key))
 	reading, writing, err := os.Pipe()
@@ -115,6 +116,18 @@ func (w *watchedGateway) traffic(t *testing.T, c *http.Client) {
 	send(w.Reads, http.MethodPost, path, bytes.Repeat([]byte("x"), 1000)) // nobody's key
 	send("", http.MethodGet, path, nil)
 	send(w.payer.key, http.MethodGet, "/nothing/here/at/all", nil)
+}
+
+// headers opens n connections of a balancer that begin so, and closes them.
+func (w *watchedGateway) headers(t *testing.T, n int, text string) {
+	t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 4)}}
+	for range n {
+		conn, err := d.DialContext(t.Context(), "tcp", strings.TrimPrefix(w.URL, "https://"))
+		must(t, err)
+		_, _ = io.WriteString(conn, text) // it may be closed already
+		must(t, conn.Close())
+	}
 }
 
 // tails opens n streams of events, which stay until the returned function.

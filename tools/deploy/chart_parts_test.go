@@ -122,7 +122,7 @@ func TestChartRestarts(t *testing.T) {
 			t.Errorf("%v starts pods anew", more)
 		}
 	}
-	for _, more := range []m{{"config": m{"origin": "https://other.example.com"}}, {"config": m{"usage": m{"flush": "1m"}}}, {"secrets": m{"redisURL": m{"name": "redis"}}}, {"tls": m{"secretName": "tls"}}} {
+	for _, more := range []m{{"config": m{"origin": "https://other.example.com"}}, {"config": m{"usage": m{"flush": "1m"}}}, {"config": m{"proxy_protocol": "optional"}}, {"secrets": m{"redisURL": m{"name": "redis"}}}, {"tls": m{"secretName": "tls"}}} {
 		if sum(more) == before {
 			t.Errorf("%v is not taken up", more)
 		}

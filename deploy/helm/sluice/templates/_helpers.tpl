@@ -55,7 +55,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $file := include "sluice.file" . | fromYaml -}}
 {{- $auth := get $file "auth" | default dict -}}
 {{- $tls := omit (get $file "tls" | default dict) "domains" "email" -}}
-{{- dict "auth" (pick $auth "sealing_key") "tls" $tls "rest" (pick $file "listen" "origin" "admin" "store" "usage" "redis") | toJson | sha256sum -}}
+{{- dict "auth" (pick $auth "sealing_key") "tls" $tls "rest" (pick $file "listen" "origin" "admin" "store" "usage" "redis" "proxy_protocol") | toJson | sha256sum -}}
 {{- end }}
 
 {{- define "sluice.secretEnv" -}}
