@@ -144,7 +144,7 @@ func telling(h http.Header) map[string]string {
 	kept := flat(h)
 	maps.DeleteFunc(kept, func(name, _ string) bool {
 		return !strings.HasPrefix(name, "Access-Control-") && !slices.Contains([]string{
-			"Allow", "Connection", "Retry-After", "Ratelimit", "Ratelimit-Policy", "Vary", "Www-Authenticate", maxRequestBytesHeader,
+			"Allow", "Retry-After", "Ratelimit", "Ratelimit-Policy", "Vary", "Www-Authenticate", maxRequestBytesHeader,
 		}, name)
 	})
 	return kept

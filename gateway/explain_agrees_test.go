@@ -309,7 +309,7 @@ func (e *explainRig) check(t *testing.T, id string, q generated) Explanation {
 		fault("the client got %d %s", res.StatusCode, code)
 	default:
 		for name, want := range x.Headers {
-			if got := strings.Join(res.Header[name], ", "); got != want && name != "Connection" {
+			if got := strings.Join(res.Header[name], ", "); got != want {
 				fault("%s: %q, the client got %q", name, want, got)
 			}
 		}

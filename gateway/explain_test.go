@@ -86,7 +86,7 @@ func TestExplainTakesNothing(t *testing.T) {
 
 // What is held now is seen: tails, uploads, and the memory for bodies.
 func TestExplainSeesWhatIsHeld(t *testing.T) {
-	rg := newRig(t, rigOptions{limits: func(l *tenant.Limits) { l.OpenTails, l.Uploads, l.UploadBytes = 1, 2, 3 << 20 }})
+	rg := newRig(t, rigOptions{limits: func(l *tenant.Limits) { l.OpenTails, l.Uploads, l.UploadBytes = 1, 2, 3<<20 }})
 	owner := ratelimit.Subject{Account: "acme"}
 	tail, err := rg.Limits.Acquire(t.Context(), owner, 1)
 	if err != nil {

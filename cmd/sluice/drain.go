@@ -92,7 +92,9 @@ func (a *App) operator() http.Handler {
 		Token:   a.started.Admin.Token,
 		Missing: a.missing,
 		Reload:  a.Reload,
-		Explain: func(ctx context.Context, q gateway.Question) (gateway.Explanation, error) { return a.gateway.Load().Explain(ctx, q) },
+		Explain: func(ctx context.Context, q gateway.Question) (gateway.Explanation, error) {
+			return a.gateway.Load().Explain(ctx, q)
+		},
 		Metrics: promhttp.HandlerFor(a.registry, promhttp.HandlerOpts{}),
 
 		Management: a.operatorAPI(),
