@@ -87,6 +87,9 @@ type Config struct {
 	// The log, JSON lines on standard error.
 	Log Log `yaml:"log"`
 
+	// Traces (OpenTelemetry).
+	Trace Trace `yaml:"trace"`
+
 	// The declared accounts. What stands here cannot be changed through the API.
 	Accounts []Account `yaml:"accounts" eg:"[{id: acme}]"`
 
@@ -105,6 +108,10 @@ type Admin struct {
 	// `/livez` and `/readyz`. Letters, digits and `-._~+/`, with `=` at the end
 	// only; take 32 random characters or more.
 	Token secret.Secret `yaml:"token" eg:"\"${SLUICE_ADMIN_TOKEN}\"" format:"bearer" restart:"true"`
+
+	// Whether the admin listener serves Go's profiles of the process under
+	// `/debug/pprof/`, to whoever it serves metrics to.
+	Pprof bool `yaml:"pprof" default:"false" eg:"true"`
 }
 
 // Ursula is the cluster behind the gateway.
@@ -303,6 +310,11 @@ type Log struct {
 	// The least severe lines that are written. `debug` is for finding faults: it
 	// writes much more, but never a credential.
 	Level string `yaml:"level" default:"info" eg:"info" enum:"debug|info|warn|error"`
+
+	// The share of requests whose line is written, 0 to 1, of those that went well: answered
+	// 2xx, whole, within a second. All others always have their line, and so has every
+	// tail of events. A line that stands for several has `sampled`, this share.
+	Sample float64 `yaml:"sample" default:"1" eg:"0.1" min:"0" max:"1"`
 }
 
 // Account is a declared account.

@@ -69,7 +69,8 @@ func defaults() *Config {
 		DrainDelay:   5 * time.Second,
 		DrainTimeout: 30 * time.Second,
 		Watch:        true,
-		Log:          Log{Level: "info"},
+		Log:          Log{Level: "info", Sample: 1},
+		Trace:        Trace{Sample: 0.01, ParentsPerSecond: 10},
 	}
 }
 
@@ -126,6 +127,12 @@ func TestGoodFiles(t *testing.T) {
 		netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.168.0.9/32"), netip.MustParsePrefix("::1/128"), netip.MustParsePrefix("2001:db8::/32"),
 	}
 	full.DrainDelay, full.DrainTimeout, full.Watch = 7*time.Second, 90*time.Second, false
+	full.Admin.Pprof = true
+	full.Trace = Trace{
+		Endpoint: "https://collector.example.com:4318/otlp/v1/traces", Sample: 1,
+		Headers: []secret.Secret{secret.New("Authorization: Bearer from-env-0123456789"), secret.New("x-team:seven")},
+	}
+	full.Log.Sample = 0.25
 	full.Log.Level = "debug"
 	full.Accounts = []Account{
 		{

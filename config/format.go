@@ -38,6 +38,8 @@ func checkFormat(format, s string) (string, error) {
 		return s, checkDomain(s)
 	case "email":
 		return s, checkEmail(s)
+	case "otlp":
+		return s, checkOTLP(s)
 	}
 	return s, nil
 }

@@ -18,13 +18,10 @@ func Planned() []PlannedKey {
 		{"cache", "remove it. Every read goes to a node"},
 		{"tails.share", "remove it. Each live read has its own read at a node"},
 		{"management", "remove it. The Management API is at the origin, under /v1"},
-		{"trace", "remove it. No traces are sent"},
 		{"server.header_bytes", fixed},
 		{"server.idle", fixed},
 		{"server.tails_per_connection", fixed},
 		{"proxy_protocol", "remove it. Name the load balancer in trusted_proxies and have it send X-Forwarded-For"},
-		{"admin.pprof", "remove it. There are no profiles"},
-		{"log.sample", "remove it. Every request is logged"},
 	}
 }
 

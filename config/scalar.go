@@ -77,6 +77,8 @@ func wrongScalar(n *yaml.Node, t reflect.Type) string {
 		return ""
 	case t.Kind() == reflect.Int && quoted:
 		return "want a whole number, without quotes"
+	case t.Kind() == reflect.Float64 && quoted:
+		return "want a number, without quotes"
 	case t.Kind() == reflect.Bool && (quoted || tag != "!!bool"):
 		return "want true or false, without quotes"
 	case t.Kind() == reflect.String && tag != "!!str":
@@ -104,6 +106,10 @@ func set(v reflect.Value, text string, s spec) error {
 		}
 		*dst = int(n)
 		return nil
+	case *float64:
+		n, err := parseShare(text)
+		low, high := bounds(s, parseShare)
+		return store(dst, n, err, low <= n && n <= high, "want a number from %s to %s", s)
 	case *bool:
 		if text != "true" && text != "false" {
 			return errors.New("want true or false")

@@ -75,6 +75,20 @@ func parseDigits(s string) (int64, error) {
 	return n, nil
 }
 
+var errShare = errors.New("want a number with a point, such as 0.1")
+
+// parseShare reads a plain decimal: no sign, no exponent, no word for what is none.
+func parseShare(s string) (float64, error) {
+	if strings.Trim(s, "0123456789.") != "" {
+		return 0, errShare
+	}
+	f, err := strconv.ParseFloat(s, 64)
+	if err != nil {
+		return 0, errShare
+	}
+	return f, nil
+}
+
 var errDuration = errors.New("want a duration with its unit (ms, s, m, h)")
 
 func parseDuration(s string) (time.Duration, error) {

@@ -32,6 +32,7 @@ func validate(c *Config, g Grammar) []finding {
 	f.limits(c)
 	f.redis(c.Redis, g)
 	f.store(c, g)
+	f.trace(c.Trace)
 	f.streams(c)
 	f.accounts(c.Accounts, g)
 	return f

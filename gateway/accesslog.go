@@ -26,11 +26,34 @@ func (c *chain) logRequest(s *Scope, r *http.Request) {
 	if s.refused != "" {
 		c.Metrics.Refused(string(s.refused))
 	}
+	c.Metrics.Went(s.trail.Redirects, s.trail.Retries)
+	s.endSpan(r, status, took)
+	share := c.shareOf(s, status, took)
+	if share < 1 && c.chance() >= share {
+		c.Metrics.Unlogged()
+		return
+	}
 	line := c.Log.Check(zap.InfoLevel, "request")
 	if line == nil {
 		return
 	}
-	line.Write(zap.Inline(&accessLine{s, r, status, took}))
+	line.Write(zap.Inline(&accessLine{s, r, status, took, share}))
+}
+
+// slow is from when a request always has its line.
+const slow = time.Second
+
+// shareOf is the share of requests like this one whose line is written: all of those
+// that did not go well, or took long. A long-poll waits, and is never slow.
+func (c *chain) shareOf(s *Scope, status int, took time.Duration) float64 {
+	switch {
+	case c.LogSample == nil, s.refused != "", s.end != endWhole, s.cause != nil, status < 200, status > 299, s.Route.Tail == SSE:
+		return 1
+	case took >= slow && s.Route.Tail == NoTail:
+		return 1
+	default:
+		return *c.LogSample
+	}
 }
 
 // accessLine writes its fields straight into the encoder: a list of them was the
@@ -40,14 +63,19 @@ type accessLine struct {
 	request *http.Request
 	status  int
 	took    time.Duration
+	share   float64 // of requests like this whose line is written
 }
 
 var _ zapcore.ObjectMarshaler = (*accessLine)(nil)
 
-// MarshalLogObject implements zapcore.ObjectMarshaler.
+// MarshalLogObject implements zapcore.ObjectMarshaler. telemetry.AccessFields says of
+// each key what it is.
 func (l *accessLine) MarshalLogObject(e zapcore.ObjectEncoder) error {
 	// A client's own id may be anything that has an id's form, a key too (M02).
 	e.AddString("request_id", telemetry.Foreign(l.ID))
+	if l.span != nil {
+		e.AddString("trace_id", l.span.TraceID())
+	}
 	e.AddString("client", l.Client.String())
 	e.AddString("proto", l.request.Proto)
 	e.AddString("method", telemetry.Foreign(l.request.Method))
@@ -57,6 +85,9 @@ func (l *accessLine) MarshalLogObject(e zapcore.ObjectEncoder) error {
 	e.AddInt64("bytes_in", l.bytesIn)
 	e.AddInt64("bytes_out", l.answer.use.Bytes())
 	e.AddDuration("seconds", l.took)
+	if l.share < 1 {
+		e.AddFloat64("sampled", l.share)
+	}
 	if l.Route.Operation == NoOperation {
 		e.AddString("target", telemetry.Foreign(pathOf(l.request.RequestURI)))
 	} else {
@@ -68,6 +99,11 @@ func (l *accessLine) MarshalLogObject(e zapcore.ObjectEncoder) error {
 	}
 	if l.Principal != nil {
 		e.AddString("key_id", l.Principal.KeyID)
+	}
+	if l.trail.Attempts > 0 {
+		e.AddString("node", l.trail.Node)
+		e.AddInt("attempts", l.trail.Attempts)
+		e.AddDuration("node_seconds", l.trail.Took)
 	}
 	if l.refused != "" {
 		e.AddString("code", string(l.refused))

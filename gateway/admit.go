@@ -80,7 +80,9 @@ func (c *chain) tail(next handler) handler {
 		if s.Route.Tail == NoTail {
 			return next(s, w, r)
 		}
+		step := s.span.Child("take tail slot")
 		lease, err := c.Tails.Acquire(r.Context(), s.subject(), s.Account.Limits.OpenTails)
+		step.End()
 		switch {
 		case errors.Is(err, ratelimit.ErrExhausted):
 			return noTail(s.Account.Limits.OpenTails)

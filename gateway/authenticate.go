@@ -11,7 +11,9 @@ func (c *chain) authenticate(next handler) handler {
 	return func(s *Scope, w http.ResponseWriter, r *http.Request) error {
 		values := r.Header["Authorization"]
 		s.Credential = len(values) > 0
+		step := s.span.Child("authenticate")
 		p, err := c.Authenticator.Authenticate(r.Context(), values)
+		step.End()
 		if err != nil {
 			return c.failed(s, strings.Join(values, ","), err)
 		}

@@ -14,8 +14,11 @@ import (
 // this operation.
 func (c *chain) authorize(next handler) handler {
 	return func(s *Scope, w http.ResponseWriter, r *http.Request) error {
+		step := s.span.Child("authorize")
 		var err error
-		if s.Public, s.Standing, err = c.access(r.Context(), s.Principal, s.Route); err != nil {
+		s.Public, s.Standing, err = c.access(r.Context(), s.Principal, s.Route)
+		step.End()
+		if err != nil {
 			return err
 		}
 		return next(s, w, r)

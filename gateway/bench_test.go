@@ -139,6 +139,21 @@ func BenchmarkServe(b *testing.B) {
 	}
 }
 
+// BenchmarkServeTraced is BenchmarkServe with traces on: of a request that is recorded,
+// and of one that is not.
+func BenchmarkServeTraced(b *testing.B) {
+	for name, sample := range map[string]float64{"recorded": 1, "not": 0} {
+		b.Run(name, func(b *testing.B) {
+			c := newChainBench(b, http.MethodGet, "/acme/s.priv?offset=00000000000000000042", key)
+			_, c.chain.Tracer = newTraces(b, sample)
+			b.ReportAllocs()
+			for b.Loop() {
+				c.whole()
+			}
+		})
+	}
+}
+
 func BenchmarkParseRoute(b *testing.B) {
 	for name, target := range map[string]string{
 		"read":    "/acme/s.priv?offset=00000000000000000042",
@@ -153,6 +168,16 @@ func BenchmarkParseRoute(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// Traces that are off, or on for others, cost a request no allocation.
+func TestTracesCostNothing(t *testing.T) {
+	c := newChainBench(t, http.MethodGet, "/acme/s.priv?offset=00000000000000000042", key)
+	off := testing.AllocsPerRun(200, c.whole)
+	_, c.chain.Tracer = newTraces(t, 0.5) // and chance is against it
+	if on := testing.AllocsPerRun(200, c.whole); on != off || off > 10 {
+		t.Errorf("%v allocations with traces off, %v with those of others", off, on)
 	}
 }
 

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
 	"net/http"
 	"strings"
@@ -16,6 +17,7 @@ import (
 // gateway says is searched. An answer repeats only a request id, which its own
 // client chose; the log does not repeat even that.
 func TestKeysAreNowhere(t *testing.T) {
+	receiver, tracer := newTraces(t, 1)
 	rg, u := newUpRig(t, func(c *upConn, r *upRequest) {
 		switch {
 		case strings.Contains(r.Target, "way=reset"):
@@ -25,7 +27,7 @@ func TestKeysAreNowhere(t *testing.T) {
 		default:
 			c.say(whole("200 OK", "", "fine"))
 		}
-	}, rigOptions{})
+	}, rigOptions{change: func(o *Options) { o.Tracer = tracer }})
 	keys := []string{rg.Keys[key], rg.Keys["unknown"], rg.Keys["expired"], rg.Keys["other.full"]}
 	said := &strings.Builder{}
 	for _, k := range keys {
@@ -54,6 +56,8 @@ func TestKeysAreNowhere(t *testing.T) {
 			rawGet("GET", "/acme/s.pub", "Cookie: key="+k),
 			rawGet("GET", "/acme/s.pub", "Referer: http://x/?key="+k, "User-Agent: "+k, "Origin: http://"+k, "X-Forwarded-For: "+k),
 			rawGet("GET", "/acme/s.pub", "Upgrade: "+k),
+			rawGet("GET", "/acme/s.pub", "Traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "Tracestate: key="+k, "Baggage: key="+k),
+			rawGet("GET", "/acme/s.pub", "Traceparent: "+k),
 			"POST /acme/s.priv HTTP/1.1\r\nHost: " + k + "\r\nConnection: close\r\nAuthorization: Bearer " + k + "\r\nContent-Length: " + "44\r\n\r\n" + k,
 			"POST /acme/s.priv HTTP/1.1\r\nHost: gw\r\nConnection: close\r\nAuthorization: Bearer " + rg.Keys[key] + "\r\nTransfer-Encoding: chunked\r\n\r\n" + k + "\r\n",
 		}
@@ -71,9 +75,14 @@ func TestKeysAreNowhere(t *testing.T) {
 		rg.awaitCount(t, "sluice_panics_total 1")
 	})
 	poll(t, "the access lines", func() bool { return strings.Contains(rg.Log.String(), `"end":"panic"`) })
+	tracer.Close()
+	if spans, faults := receiver.Spans(); len(spans) < len(keys) || faults != nil {
+		t.Fatalf("%d spans came; %v", len(spans), faults)
+	}
 	for _, k := range keys {
-		for where, text := range map[string]string{"log": rg.Log.String(), "metrics": rg.exposition(t), "answers": said.String()} {
-			for _, secret := range []string{k, k[4:], k[4:24], tenant.DigestOf(k).String()[7:], base64.StdEncoding.EncodeToString([]byte("user:" + k))[:40]} {
+		digest := sha256.Sum256([]byte(k))
+		for where, text := range map[string]string{"log": rg.Log.String(), "metrics": rg.exposition(t), "answers": said.String(), "traces": receiver.Raw()} {
+			for _, secret := range []string{k, k[4:], k[4:24], base64.StdEncoding.EncodeToString(digest[:]), base64.RawURLEncoding.EncodeToString(digest[:]), string(digest[:]), tenant.DigestOf(k).String()[7:], base64.StdEncoding.EncodeToString([]byte("user:" + k))[:40]} {
 				if i := strings.Index(text, secret); i >= 0 {
 					t.Errorf("the %s hold a key: …%s…", where, text[max(0, i-200):i])
 				}
@@ -81,7 +90,8 @@ func TestKeysAreNowhere(t *testing.T) {
 		}
 	}
 	for _, r := range u.requests() {
-		if r.Header.Get("Authorization") != "" || r.Header.Get("Cookie") != "" || r.Header.Get("X-Forwarded-For") != "" {
+		if r.Header.Get("Authorization") != "" || r.Header.Get("Cookie") != "" || r.Header.Get("X-Forwarded-For") != "" ||
+			r.Header.Get("Tracestate") != "" || r.Header.Get("Baggage") != "" || strings.Contains(r.Header.Get("Traceparent"), "tbo_") {
 			t.Errorf("the node got %q", r.Head)
 		}
 	}

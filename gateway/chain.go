@@ -43,6 +43,7 @@ type chain struct {
 	open  *openTails            // the gateway's
 	// crossOrigin is nil where no origin is listed.
 	crossOrigin *crossOrigin
+	chance      func() float64 // in [0, 1)
 }
 
 // step is one step of the chain.
@@ -62,7 +63,7 @@ func newChain(o Options, open *openTails) *chain {
 
 // bareChain is a chain that serves nothing yet.
 func bareChain(o Options, open *openTails, x *crossOrigin) *chain {
-	c := &chain{Options: o, open: open, crossOrigin: x}
+	c := &chain{Options: o, open: open, crossOrigin: x, chance: fractions(o.Random)}
 	// It complains of what the access log already tells, at a level of its own.
 	quiet, _ := zap.NewStdLogAt(c.Log.Named("proxy"), zap.DebugLevel)
 	c.proxy = httputil.ReverseProxy{BufferPool: copyBuffers{}, ErrorLog: quiet}

@@ -14,6 +14,7 @@ type Connections struct {
 	limit   atomic.Int64
 	trusted atomic.Pointer[[]netip.Prefix]
 	refused atomic.Int64
+	all     atomic.Int64 // open, counted by address or not
 
 	mu   sync.Mutex
 	open map[netip.Addr]int
@@ -31,6 +32,9 @@ func (c *Connections) Set(limit int, trusted []netip.Prefix) {
 
 // Refused is how many connections were closed unread.
 func (c *Connections) Refused() int64 { return c.refused.Load() }
+
+// Open is how many connections are open, those of trusted proxies too.
+func (c *Connections) Open() int64 { return c.all.Load() }
 
 // Addresses is how many addresses have connections open.
 func (c *Connections) Addresses() int {
@@ -57,11 +61,13 @@ func (l *countingListener) Accept() (net.Conn, error) {
 		}
 		peer := addressOf(conn.RemoteAddr().String())
 		if trusted := l.count.trusted.Load(); trusted != nil && isTrusted(peer, *trusted) {
-			return conn, nil
+			l.count.all.Add(1)
+			return &countedConn{Conn: conn, count: l.count}, nil
 		}
 		from := addressPrefix(peer)
 		if l.count.take(from) {
-			return &countedConn{Conn: conn, count: l.count, from: from}, nil
+			l.count.all.Add(1)
+			return &countedConn{Conn: conn, count: l.count, from: &from}, nil
 		}
 		l.count.refused.Add(1)
 		_ = conn.Close()
@@ -91,13 +97,18 @@ func (c *Connections) give(from netip.Addr) {
 type countedConn struct {
 	net.Conn
 	count *Connections
-	from  netip.Addr
+	from  *netip.Addr // nil: it counts for no address
 	once  sync.Once
 }
 
 // Close implements net.Conn.
 func (c *countedConn) Close() error {
-	c.once.Do(func() { c.count.give(c.from) })
+	c.once.Do(func() {
+		c.count.all.Add(-1)
+		if c.from != nil {
+			c.count.give(*c.from)
+		}
+	})
 	return c.Conn.Close()
 }
 

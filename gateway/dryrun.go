@@ -20,8 +20,9 @@ import (
 // looked at and not taken, no key counts as used, nothing is written down, and in place of
 // the nodes there is what notes the request that they would get. It belongs to one goroutine.
 type dryRun struct {
-	chain *chain
-	steps []ExplainedStep
+	chain  *chain
+	steps  []ExplainedStep
+	traced bool // the chain in force records traces
 
 	scope *Scope
 	rate  ratelimit.Decision // of the account's rate, once it was looked at
@@ -36,13 +37,13 @@ var errUndecided = errors.New("its body, or what is stored, decides")
 
 // newDryRun builds the chain. The error is that of a metrics registry.
 func newDryRun(c *chain) (*dryRun, error) {
-	d := &dryRun{}
+	d := &dryRun{traced: c.Tracer.On()}
 	metrics, err := telemetry.NewMetrics(prometheus.NewRegistry())
 	if err != nil {
 		return nil, err
 	}
 	o := c.Options
-	o.Log, o.Metrics, o.Meter, o.Upstream = zap.NewNop(), metrics, nil, d
+	o.Log, o.Metrics, o.Meter, o.Tracer, o.Upstream = zap.NewNop(), metrics, nil, nil, d
 	o.Limiter = lookingLimiter{c.Limiter, &d.rate}
 	o.Failures, o.Exchanges = lookingLimiter{c.Failures, nil}, lookingLimiter{c.Exchanges, nil}
 	o.Tails, o.Uploads = lookingTails{c.Tails}, lookingUploads{c.Uploads}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"sluice/internal/telemetry"
+	"sluice/internal/tracing"
 )
 
 // What became of a step.
@@ -174,6 +175,9 @@ func (d *dryRun) forwarded(w *headWriter, r *http.Request) *ForwardedRequest {
 	if out.Headers["User-Agent"] = telemetry.Redact(d.sent.UserAgent()); out.Headers["User-Agent"] == "" {
 		delete(out.Headers, "User-Agent")
 	}
+	if d.traced {
+		delete(out.Headers, tracing.ParentHeader) // what it says then is chance's, and the attempt's
+	}
 	if r.ContentLength > 0 {
 		out.Headers["Content-Length"] = strconv.FormatInt(r.ContentLength, 10)
 	}
@@ -194,6 +198,9 @@ func (d *dryRun) unsaid(r *http.Request) []string {
 	}
 	if d.scope.Route.Operation == Delete {
 		notes = append(notes, "Stream-Incarnation is added to a DELETE, where the store knows which stream it is for")
+	}
+	if d.traced {
+		notes = append(notes, "Traceparent is the gateway's own, and another one with each attempt")
 	}
 	return notes
 }

@@ -15,6 +15,7 @@ import (
 	"sluice/gateway/upstream"
 	"sluice/internal/telemetry"
 	"sluice/internal/tenant"
+	"sluice/internal/tracing"
 	"sluice/ratelimit"
 )
 
@@ -38,6 +39,7 @@ type Options struct {
 	Upstream      Upstream
 	Log           *zap.Logger
 	Metrics       *telemetry.Metrics
+	Tracer        *tracing.Tracer // nil: nothing is traced
 	Budget        *BodyBudget
 	Now           func() time.Time // nil = time.Now
 	Random        io.Reader        // of request ids; must not fail
@@ -77,6 +79,9 @@ type Options struct {
 	// resume from; the last tenth is chance's, so that those which began together do
 	// not end together. 0: any age.
 	TailMaxAge time.Duration
+	// LogSample is the share of requests that went well and fast whose line is written,
+	// 0 to 1; nil: all of them.
+	LogSample *float64
 	// Pace bounds how slowly bodies may come, and tails be read; zero fields have
 	// defaults.
 	Pace Pace
@@ -129,6 +134,13 @@ func (g *Gateway) Swap(o Options) {
 // Recheck looks at every open tail again: what tells whether a credential is good
 // may have changed, as when another issuer's keys have.
 func (g *Gateway) Recheck() { g.open.changed(tenant.Change{Kind: tenant.Everything}) }
+
+// OpenTails counts the live reads that are open, by kind.
+func (g *Gateway) OpenTails() map[string]float64 { return g.open.byKind() }
+
+// LargestShare is the greatest part of its open tails' limit that an account has open
+// here, or that strangers have of its public streams.
+func (g *Gateway) LargestShare() float64 { return g.open.largestShare() }
 
 // Close stops listening for changes. Requests under way go on.
 func (g *Gateway) Close() {

@@ -30,6 +30,9 @@ func clientOnly(name string) bool {
 		"X-Http-Method-Override", "X-Http-Method", "X-Method-Override",
 		"X-Original-Url", "X-Original-Uri", "X-Original-Host", "X-Rewrite-Url", "X-Host",
 		"Forwarded", "Via", "X-Real-Ip", "True-Client-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "Cf-Connecting-Ip", "Fastly-Client-Ip",
+		// What a node hears of traces comes from here (passTrace): a stranger's wish to be
+		// recorded is not the operator's, and the other two may hold anything.
+		"Traceparent", "Tracestate", "Baggage",
 		"Expect", "Te", "Trailer", "Trailers":
 		return true
 	}

@@ -90,12 +90,14 @@ func (c *chain) change(next handler) handler {
 			return next(s, w, r)
 		}
 		deadline := c.Now().Add(changeTime + time.Duration(len(s.body))*time.Second/changePace)
+		step := s.span.Child("write change down")
 		var err error
 		s.attempt, err = c.Lifecycle.Begin(r.Context(), StreamChange{
 			Account: s.Route.Account, Stream: s.Route.Stream, Remove: s.Route.Operation == Delete,
 			ContentType: r.Header.Get("Content-Type"), Incarnation: strings.Join(r.Header[incarnationHeader], ","), Deadline: deadline,
 			KeyID: s.Principal.KeyID, Client: s.Client, RequestID: s.ID,
 		})
+		step.End()
 		if err != nil {
 			return orGone(r.Context(), err)
 		}
@@ -159,7 +161,9 @@ func (p *passage) settle(res *http.Response) {
 	if res.StatusCode >= http.StatusBadRequest {
 		code = errorCode(res)
 	}
+	step := s.span.Child("settle change")
 	s.attempt.End(p.client, res.StatusCode, res.Header, code)
+	step.End()
 }
 
 // errorCode reads the code of a node's error, and leaves the answer as it is: one that is

@@ -29,6 +29,9 @@ func (c *chain) manage(s *Scope, w http.ResponseWriter, r *http.Request) error {
 	values := r.Header["Authorization"]
 	s.Credential = len(values) > 0
 	w.Header().Set(requestIDHeader, s.ID)
+	if s.span != nil {
+		r = r.WithContext(s.span.In(r.Context())) // its calls of nodes are seen in the trace
+	}
 	p, err := c.Management.Serve(w, r, s.Client)
 	s.Principal = p
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"sluice/auth"
 	"sluice/internal/refusal"
 	"sluice/internal/tenant"
+	"sluice/ratelimit"
 )
 
 // lookAgain is when a tail is looked at once more of which it could not be told
@@ -32,14 +33,23 @@ type openTails struct {
 	looking bool
 	idle    chan struct{} // closed when nothing is being looked at
 
+	// What subjects have open, and of how many they may; of those with open tails only.
+	use map[ratelimit.Subject]tailUse
+
 	random func() float64 // in [0, 1)
 	maxAge time.Duration  // 0 = any
 	closed bool           // each is ended as it comes
 }
 
+// tailUse is how many tails a subject has open, of how many at most, by what was in
+// force when the last of them was opened.
+type tailUse struct{ open, limit int }
+
 // openTail is one live read.
 type openTail struct {
 	route  Route
+	whose  ratelimit.Subject       // who has a slot less for it
+	limit  int                     // of its tails
 	client context.Context         // of the client's request; it outlives the exchange with the node
 	cancel context.CancelCauseFunc // of the exchange with the node
 
@@ -136,6 +146,10 @@ func (o *openTails) add(t *openTail) {
 		o.all, o.due = make(map[*openTail]struct{}), make(map[*openTail]struct{})
 	}
 	o.all[t] = struct{}{}
+	if o.use == nil {
+		o.use = make(map[ratelimit.Subject]tailUse)
+	}
+	o.use[t.whose] = tailUse{o.use[t.whose].open + 1, t.limit}
 	t.opened = o.now()
 	o.arm(t, t.principal)
 	o.armAge(t)
@@ -149,12 +163,38 @@ func (o *openTails) remove(t *openTail) {
 	defer o.mu.Unlock()
 	delete(o.all, t)
 	delete(o.due, t)
+	if use := o.use[t.whose]; use.open > 1 {
+		o.use[t.whose] = tailUse{use.open - 1, use.limit}
+	} else {
+		delete(o.use, t.whose)
+	}
 	if t.again != nil {
 		t.again.Stop()
 	}
 	if t.aged != nil {
 		t.aged.Stop()
 	}
+}
+
+// byKind counts the open tails of each kind.
+func (o *openTails) byKind() map[string]float64 {
+	kinds := map[string]float64{LongPoll.String(): 0, SSE.String(): 0}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for t := range o.all {
+		kinds[t.route.Tail.String()]++
+	}
+	return kinds
+}
+
+// largestShare is the greatest part of its limit that a subject has open.
+func (o *openTails) largestShare() (share float64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, use := range o.use {
+		share = max(share, float64(use.open)/float64(max(use.limit, 1)))
+	}
+	return share
 }
 
 // concerns reports whether a change may concern the tail: it is about the stream's
@@ -312,7 +352,7 @@ func (c *chain) live(next handler) handler {
 		}
 		ctx, cancel := context.WithCancelCause(r.Context())
 		defer cancel(nil)
-		t := &openTail{route: s.Route, client: r.Context(), cancel: cancel, principal: s.Principal}
+		t := &openTail{route: s.Route, whose: s.subject(), limit: s.Account.Limits.OpenTails, client: r.Context(), cancel: cancel, principal: s.Principal}
 		c.open.add(t)
 		defer t.leave()
 		defer c.open.remove(t)

@@ -5,6 +5,8 @@ import (
 	"crypto/subtle"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -14,6 +16,7 @@ import (
 	"sluice/auth"
 	"sluice/internal/refusal"
 	"sluice/internal/secret"
+	"sluice/internal/tracing"
 )
 
 // OperatorOptions are the parts of the operator's listener (design §11).
@@ -21,9 +24,10 @@ type OperatorOptions struct {
 	// Token is asked for where it is set; without it only a loopback Host is
 	// answered, and no page of another origin.
 	Token secret.Secret
-	// Missing names the parts that keep the gateway from being ready, each with a
-	// reason that holds no address; empty = ready.
-	Missing func() map[string]string
+	// Parts are what the gateway is ready by, in the order in which they are shown.
+	Parts func() []Part
+	// Profiles says whether /debug/pprof/ is there, at this moment; nil = it is not.
+	Profiles func() bool
 	// Reload loads the configuration again and puts it in force. It returns the
 	// changed fields that need a restart.
 	Reload func(ctx context.Context) (restart []string, err error)
@@ -34,6 +38,28 @@ type OperatorOptions struct {
 	// Management serves the operator's part of the Management API, under /v1; nil: there
 	// is none.
 	Management http.Handler
+	// Tracer records calls of the Management API; nil: nothing is.
+	Tracer *tracing.Tracer
+}
+
+// Part is what a part of the gateway says of itself.
+type Part struct {
+	Name  string
+	Ready bool // else it keeps the gateway from being ready
+	// State is how it is, in words that hold no address and no name of a customer; ""
+	// where there is nothing to say.
+	State string
+}
+
+// Missing are the parts that keep the gateway from being ready, each with its reason.
+func Missing(parts []Part) map[string]string {
+	missing := map[string]string{}
+	for _, p := range parts {
+		if !p.Ready {
+			missing[p.Name] = p.State
+		}
+	}
+	return missing
 }
 
 // NewOperator makes the handler of the operator's listener. It is never served
@@ -50,11 +76,12 @@ func NewOperator(o OperatorOptions) http.Handler {
 		"/explain": op.guarded(only(http.MethodPost, op.explain)),
 	}
 	unknown := op.guarded(func(w http.ResponseWriter, r *http.Request) {
-		say(w, r, refusal.Because(refusal.NotFound, "The operator's listener has /livez, /readyz, /metrics, POST /reload and POST /explain.", nil))
+		say(w, r, refusal.Because(refusal.NotFound, "The operator's listener has /livez, /readyz, /metrics, POST /reload, POST /explain, /v1 where there is a store, and /debug/pprof/ where admin.pprof is true.", nil))
 	})
+	profiles := op.guarded(only(http.MethodGet, profile))
 	management := unknown
 	if o.Management != nil {
-		management = op.guarded(o.Management.ServeHTTP)
+		management = op.guarded(op.traced(o.Management))
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch h, ok := routes[r.URL.Path]; {
@@ -62,6 +89,8 @@ func NewOperator(o OperatorOptions) http.Handler {
 			h.ServeHTTP(w, r)
 		case strings.HasPrefix(r.URL.Path, managementPrefix):
 			management.ServeHTTP(w, r)
+		case strings.HasPrefix(r.URL.Path, profilesPrefix) && o.Profiles != nil && o.Profiles():
+			profiles.ServeHTTP(w, r)
 		default:
 			unknown.ServeHTTP(w, r)
 		}
@@ -90,16 +119,47 @@ func (o operator) live(w http.ResponseWriter, _ *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-func (o operator) ready(w http.ResponseWriter, _ *http.Request) {
-	missing := o.Missing()
+// ready says which part is missing, in JSON; with ?verbose all parts, a line each, as
+// Kubernetes' own servers do.
+func (o operator) ready(w http.ResponseWriter, r *http.Request) {
+	parts := o.Parts()
+	missing := Missing(parts)
 	status := http.StatusOK
 	if len(missing) > 0 {
 		status = http.StatusServiceUnavailable
+	}
+	if _, verbose := r.URL.Query()["verbose"]; verbose {
+		writeParts(w, status, parts)
+		return
 	}
 	writeJSON(w, status, struct {
 		Ready   bool              `json:"ready"`
 		Missing map[string]string `json:"missing,omitempty"`
 	}{len(missing) == 0, missing})
+}
+
+func writeParts(w http.ResponseWriter, status int, parts []Part) {
+	var b strings.Builder
+	for _, p := range parts {
+		mark, state := "[+]", p.State
+		if !p.Ready {
+			mark = "[-]"
+		}
+		if state == "" {
+			state = "ok"
+		}
+		_, _ = fmt.Fprintf(&b, "%s%s: %s\n", mark, p.Name, state)
+	}
+	if status == http.StatusOK {
+		b.WriteString("ready\n")
+	} else {
+		b.WriteString("not ready\n")
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, b.String())
 }
 
 func (o operator) reload(w http.ResponseWriter, r *http.Request) {

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,6 +25,7 @@ type operatorRig struct {
 	missing map[string]string
 	restart []string
 	err     error
+	pprof   bool
 }
 
 const operatorToken = "an-operators-token"
@@ -30,7 +33,14 @@ const operatorToken = "an-operators-token"
 func newOperatorRig(token string) *operatorRig {
 	rig := &operatorRig{}
 	o := OperatorOptions{
-		Missing: func() map[string]string { return rig.missing },
+		Parts: func() []Part {
+			parts := append(make([]Part, 0, 1+len(rig.missing)), Part{Name: "server", Ready: true})
+			for _, name := range slices.Sorted(maps.Keys(rig.missing)) {
+				parts = append(parts, Part{Name: name, State: rig.missing[name]})
+			}
+			return parts
+		},
+		Profiles: func() bool { return rig.pprof },
 		Reload: func(context.Context) ([]string, error) {
 			rig.reloads++
 			return rig.restart, rig.err
@@ -111,6 +121,7 @@ func TestOperatorKeepsOthersOut(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			rig := newOperatorRig(tt.token)
+			rig.pprof = true
 			post := rig.ask(t, http.MethodPost, "/reload", tt.host, tt.headers...)
 			if post.StatusCode != tt.want {
 				t.Errorf("POST /reload: got %d %s, want %d", post.StatusCode, post.Text, tt.want)
@@ -122,17 +133,17 @@ func TestOperatorKeepsOthersOut(t *testing.T) {
 			if strings.Contains(tt.name, "text/plain") {
 				return // says nothing on a GET
 			}
-			for _, path := range []string{"/metrics", "/nothing", "/", "/debug/pprof/", "/v1/accounts"} {
+			for _, path := range []string{"/metrics", "/nothing", "/", "/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/goroutine", "/v1/accounts"} {
 				want := tt.want
-				if want == 200 && path != "/metrics" {
+				if want == 200 && path != "/metrics" && !strings.HasPrefix(path, "/debug/pprof/") {
 					want = 404
 				}
 				get := rig.ask(t, http.MethodGet, path, tt.host, tt.headers...)
 				if get.StatusCode != want {
 					t.Errorf("GET %s: got %d, want %d", path, get.StatusCode, want)
 				}
-				if want != 200 && strings.Contains(get.Text, "sluice_ready") {
-					t.Errorf("GET %s told the metrics", path)
+				if want != 200 && (strings.Contains(get.Text, "sluice_ready") || strings.Contains(get.Text, "goroutine")) {
+					t.Errorf("GET %s told the metrics, or a profile", path)
 				}
 			}
 			// Probes of the machinery around it come without a token, from anywhere.
@@ -267,5 +278,54 @@ func TestOperatorExplains(t *testing.T) {
 		if res := ask(tc.method, tc.token, tc.body); res.StatusCode != tc.want || !strings.Contains(res.Text, tc.says) || strings.Contains(res.Text, rg.Keys[key]) {
 			t.Errorf("%s: %d %s", name, res.StatusCode, res.Text)
 		}
+	}
+}
+
+// Where admin.pprof is false there are no profiles, whoever asks; where it is true, only
+// those that say nothing of what the process was given.
+func TestOperatorProfiles(t *testing.T) {
+	rig := newOperatorRig(operatorToken)
+	bearer := []string{"Authorization", "Bearer " + operatorToken}
+	paths := map[string]int{
+		"": 200, "heap": 200, "allocs": 200, "goroutine": 200, "goroutine?debug=2": 200, "block": 200, "mutex": 200, "threadcreate": 200,
+		"profile?seconds=1": 200, "trace?seconds=0.01": 200,
+		"cmdline": 404, "symbol": 404, "nothing": 404, "../../metrics": 404, "heap/x": 404,
+	}
+	for _, on := range []bool{false, true} {
+		rig.pprof = on
+		for path, status := range paths {
+			if !on {
+				status = http.StatusNotFound
+			}
+			res := rig.ask(t, http.MethodGet, "/debug/pprof/"+path, "sluice-7:9090", bearer...)
+			if res.StatusCode != status || res.Header.Get("Cache-Control") != "no-store" {
+				t.Errorf("on %v, %q: %d, want %d; %v", on, path, res.StatusCode, status, res.Header)
+			}
+			if strings.Contains(res.Text, operatorToken) {
+				t.Errorf("%q tells the token", path)
+			}
+		}
+		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete} {
+			if res := rig.ask(t, method, "/debug/pprof/heap", "sluice-7:9090", bearer...); res.StatusCode == http.StatusOK {
+				t.Errorf("%s of a profile: %d", method, res.StatusCode)
+			}
+		}
+	}
+	if res := rig.ask(t, http.MethodGet, "/debug/pprof", "sluice-7:9090", bearer...); res.StatusCode != http.StatusNotFound {
+		t.Errorf("without its slash: %d", res.StatusCode)
+	}
+}
+
+// An operator at night sees each part and how it is, without a token.
+func TestOperatorReadinessVerbose(t *testing.T) {
+	rig := newOperatorRig(operatorToken)
+	res := rig.ask(t, http.MethodGet, "/readyz?verbose", "probe")
+	if want := "[+]server: ok\nready\n"; res.StatusCode != http.StatusOK || res.Text != want {
+		t.Errorf("%d %q, want %q", res.StatusCode, res.Text, want)
+	}
+	rig.missing = map[string]string{"nodes": "no node answers", "store": "not read yet"}
+	res = rig.ask(t, http.MethodGet, "/readyz?verbose=1", "probe")
+	if want := "[+]server: ok\n[-]nodes: no node answers\n[-]store: not read yet\nnot ready\n"; res.StatusCode != http.StatusServiceUnavailable || res.Text != want {
+		t.Errorf("%d %q, want %q", res.StatusCode, res.Text, want)
 	}
 }

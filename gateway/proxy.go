@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"sluice/gateway/upstream"
+	"sluice/internal/tracing"
 )
 
 // passage is the way of one request through httputil.ReverseProxy, whose hooks
@@ -53,7 +54,9 @@ func (p *passage) rewrite(r *httputil.ProxyRequest) {
 		ForceQuery: s.Route.HasQuery && s.Route.Query == "",
 	}
 	out.Host = ""
+	traced := out.Header[tracing.ParentHeader]
 	cleanRequest(out.Header)
+	p.chain.passTrace(s, traced, out.Header)
 	out.Header[requestIDHeader] = []string{s.ID}
 	out.Trailer = nil
 	// The body was read whole; the pool sends it from memory.
@@ -104,7 +107,9 @@ func (p *passage) send(ctx context.Context, out *http.Request, wait time.Duratio
 		Parts:     partsOf(s.Route.Operation, out.Header),
 		Idle:      p.idle(),
 		IdleAfter: p.chain.Heartbeat,
+		Trail:     &s.trail,
 	}
+	traceAttempts(m.Trail, s.span, out.Method, s.Route.Operation.template())
 	if s.attempt != nil {
 		return p.sendChange(out, m)
 	}
@@ -120,6 +125,7 @@ func (p *passage) answer(res *http.Response) error {
 	}
 	p.scope.answered(res.StatusCode)
 	p.settle(res)
+	p.chain.headSpan(p.scope, res.StatusCode)
 	h := p.header
 	if p.scope.Route.Tail == SSE {
 		h = res.Header

@@ -13,9 +13,11 @@ import (
 	"go.uber.org/zap"
 
 	"sluice/auth"
+	"sluice/gateway/upstream"
 	"sluice/internal/refusal"
 	"sluice/internal/telemetry"
 	"sluice/internal/tenant"
+	"sluice/internal/tracing"
 )
 
 // Scope is the state of one request. The outermost step makes it; each step
@@ -40,6 +42,10 @@ type Scope struct {
 	bytesIn  int64
 	handed   bool // to the nodes, who may have it
 	metered  bool // the meter follows the answer
+
+	trail upstream.Trail // of the exchange with the nodes
+	span  *tracing.Span  // nil where the request is not recorded
+	begun bool           // it was ended with the head of a tail's answer
 
 	answer  recorder
 	refused refusal.Code // "" = a node answered
@@ -82,6 +88,7 @@ func (c *chain) newScope(w http.ResponseWriter, r *http.Request) *Scope {
 		s.ID = c.newID()
 	}
 	s.Client = clientAddress(r, c.TrustedProxies)
+	c.beginSpan(s, r)
 	s.answer.ResponseWriter = w
 	return s
 }

@@ -82,7 +82,9 @@ func (c *chain) exchangeToken(s *Scope, w http.ResponseWriter, r *http.Request) 
 	if refused != nil {
 		return refused
 	}
+	step := s.span.Child("authenticate")
 	parent, refused := c.Exchanger.Subject(r.Context(), request)
+	step.End()
 	if refused != nil {
 		return c.failed(s, request.SubjectToken.Reveal(), refused)
 	}
@@ -91,7 +93,9 @@ func (c *chain) exchangeToken(s *Scope, w http.ResponseWriter, r *http.Request) 
 	if d := c.Exchanges.Allow(ratelimit.Subject{Account: parent.KeyID}, rate); !d.Allowed {
 		return tooManyExchanges(d)
 	}
+	step = s.span.Child("issue token")
 	response, refused := c.Exchanger.Issue(r.Context(), parent, request)
+	step.End()
 	if refused != nil {
 		return refused
 	}

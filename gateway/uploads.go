@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"sluice/internal/refusal"
+	"sluice/internal/tracing"
 	"sluice/ratelimit"
 )
 
@@ -19,11 +20,12 @@ type upload struct {
 	limits  ratelimit.UploadLimits
 	room    int64 // up to which it holds its share: small at first, the whole where it was declared
 	held    ratelimit.Upload
+	span    *tracing.Span // of the request
 }
 
 func (c *chain) newUpload(s *Scope) *upload {
 	return &upload{
-		uploads: c.Uploads, subject: s.subject(), room: smallBody,
+		span: s.span, uploads: c.Uploads, subject: s.subject(), room: smallBody,
 		limits: ratelimit.UploadLimits{Uploads: s.Account.Limits.Uploads, Bytes: s.Account.Limits.UploadBytes},
 	}
 }
@@ -36,7 +38,9 @@ func (u *upload) grow(ctx context.Context, room int64) error {
 	case room <= u.room:
 		return nil
 	case u.held == nil:
+		step := u.span.Child("take upload slot")
 		u.held, err = u.uploads.AcquireUpload(ctx, u.subject, u.limits, room)
+		step.End()
 	default:
 		err = u.held.Resize(ctx, room)
 	}

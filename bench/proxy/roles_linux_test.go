@@ -181,9 +181,11 @@ func newCounter() counter {
 	return counter{exchanges: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "exchanges"}, []string{"node", "outcome"})}
 }
 
-func (c counter) Exchanged(node, outcome string) { c.exchanges.WithLabelValues(node, outcome).Inc() }
-func (counter) NodeChanged(string, string)       {}
-func (counter) ClusterChanged(string)            {}
+func (c counter) Exchanged(node, outcome string, _ time.Duration) {
+	c.exchanges.WithLabelValues(node, outcome).Inc()
+}
+func (counter) NodeChanged(string, string) {}
+func (counter) ClusterChanged(string)      {}
 
 // profile begins the role's profiles where they are asked for; save ends them.
 func profile(role string) (save func() error, err error) {

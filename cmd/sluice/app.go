@@ -12,18 +12,17 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.uber.org/zap"
 
 	"sluice/auth"
 	"sluice/config"
 	"sluice/gateway"
-	"sluice/gateway/tls"
 	"sluice/gateway/upstream"
 	"sluice/internal/manage"
 	"sluice/internal/store/memory"
 	"sluice/internal/telemetry"
 	"sluice/internal/tenant"
+	"sluice/internal/tracing"
 	"sluice/ratelimit"
 )
 
@@ -54,6 +53,7 @@ type App struct {
 	load          func() (*config.Config, error)
 	metrics       *telemetry.Metrics
 	registry      *prometheus.Registry
+	tracer        *tracing.Tracer
 	pool          *upstream.Pool
 	limits        limits
 	shared        *ratelimit.Redis                // the same; nil where each process counts by itself
@@ -115,6 +115,7 @@ func newApp(o appOptions) (*App, error) {
 	a.level.SetLevel(level) // before any part speaks
 	a.metrics.Loaded(time.Now())
 	a.warn(o.Config)
+	a.tracer = a.newTracer(o.Config)
 	if err = a.newLimits(o.Config); err != nil {
 		return nil, err
 	}
@@ -137,31 +138,6 @@ func newApp(o appOptions) (*App, error) {
 	return a, nil
 }
 
-func (a *App) gauges(lost func() int64) error {
-	return errors.Join(
-		telemetry.CounterFunc(a.registry, "sluice_log_lines_dropped_total", func() float64 { return float64(lost()) }),
-		a.registry.Register(collectors.NewGoCollector()),
-		a.registry.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})),
-		a.limitGauges(),
-		telemetry.GaugeFunc(a.registry, "sluice_body_budget_bytes", func() float64 {
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			return float64(a.budget.Used())
-		}),
-		a.credentialGauges(),
-		a.storeGauges(),
-		a.usageGauges(),
-		telemetry.CounterFunc(a.registry, "sluice_connections_refused_total", func() float64 { return float64(a.connections.Refused()) }),
-		telemetry.GaugeFunc(a.registry, "sluice_client_addresses", func() float64 { return float64(a.connections.Addresses()) }),
-		telemetry.GaugeFunc(a.registry, "sluice_ready", func() float64 {
-			if len(a.missing()) > 0 {
-				return 0
-			}
-			return 1
-		}),
-	)
-}
-
 // apply builds a chain of c and puts it in force. Whatever can fail is done
 // before anything is changed, so that no half of a configuration is ever live.
 func (a *App) apply(c *config.Config) error {
@@ -171,6 +147,10 @@ func (a *App) apply(c *config.Config) error {
 	}
 	level, err := telemetry.ParseLevel(c.Log.Level)
 	if err != nil {
+		return err
+	}
+	traces := traceSettings(c)
+	if err := traces.Check(); err != nil {
 		return err
 	}
 	// The one that may fail for reasons outside the file goes first.
@@ -190,6 +170,9 @@ func (a *App) apply(c *config.Config) error {
 		if err := a.secure.set(c); err != nil {
 			return err
 		}
+	}
+	if err := a.tracer.Set(traces); err != nil {
+		return err
 	}
 	// From here on nothing fails.
 	a.metrics.Nodes(nodesUp(a.pool.States()))
@@ -247,6 +230,8 @@ func (a *App) chainOptions(c *config.Config) gateway.Options {
 		Upstream:           a.pool,
 		Log:                a.log,
 		Metrics:            a.metrics,
+		Tracer:             a.tracer,
+		LogSample:          &c.Log.Sample,
 		Budget:             a.budget,
 		Now:                a.now,
 		Random:             a.random,
@@ -305,34 +290,6 @@ func (a *App) warn(c *config.Config) {
 	for _, w := range c.Warnings(time.Now()) {
 		a.log.Warn("configuration: " + w.String())
 	}
-}
-
-// missing names what keeps the gateway from being ready.
-func (a *App) missing() map[string]string {
-	missing := map[string]string{}
-	select {
-	case <-a.draining:
-		missing["server"] = "shutting down"
-	default:
-	}
-	switch err := a.pool.Ready(); {
-	case errors.Is(err, upstream.ErrTwoClusters):
-		missing["nodes"] = upstream.ErrTwoClusters.Error() // without the addresses in err
-	case err != nil:
-		missing["nodes"] = err.Error()
-	}
-	if a.stored != nil {
-		if err := a.stored.replica.Ready(); err != nil {
-			missing["store"] = "not read yet"
-		}
-	}
-	if without := tls.Missing(a.certificates(), time.Now()); without != "" {
-		missing["certificates"] = without
-	}
-	if n := a.keeper.Pending(); n > 0 {
-		missing["declared_streams"] = fmt.Sprintf("%d not looked at yet", n)
-	}
-	return missing
 }
 
 func (a *App) listen(c *config.Config) (err error) {
@@ -406,4 +363,5 @@ func (a *App) Close() {
 	if a.pool != nil {
 		a.pool.Close()
 	}
+	a.tracer.Close() // last, since the others may end spans
 }

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"go.uber.org/zap"
 
+	"sluice/gateway"
 	"sluice/gateway/upstream"
 	"sluice/internal/manage"
 )
@@ -15,7 +17,9 @@ import (
 type nodeClient struct{ app *App }
 
 func (n nodeClient) Do(r *http.Request) (*http.Response, error) {
-	res, err := n.app.pool.Send(r.Context(), r, upstream.Meta{Path: r.URL.Path, Read: r.Method == http.MethodHead})
+	res, err := n.app.pool.Send(r.Context(), r, upstream.Meta{
+		Path: r.URL.Path, Read: r.Method == http.MethodHead, Trail: gateway.TraceAttempts(r.Context(), r.Method, &upstream.Trail{}),
+	})
 	var e *upstream.Error
 	if errors.As(err, &e) {
 		switch e.Kind {
@@ -33,7 +37,9 @@ type nodeWatcher struct{ app *App }
 var _ upstream.Observer = nodeWatcher{}
 
 // Exchanged implements upstream.Observer.
-func (w nodeWatcher) Exchanged(node, outcome string) { w.app.metrics.Exchanged(node, outcome) }
+func (w nodeWatcher) Exchanged(node, outcome string, took time.Duration) {
+	w.app.metrics.Exchanged(node, outcome, took)
+}
 
 // NodeChanged implements upstream.Observer.
 func (w nodeWatcher) NodeChanged(node, state string) {

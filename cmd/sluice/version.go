@@ -17,11 +17,20 @@ func newVersion(env environment) *cobra.Command {
 	}
 }
 
-// version is read from what the Go tool stamped into the binary.
+// version is what `sluice version` says.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "sluice (unknown build)"
+	}
+	return "sluice " + release() + " " + info.GoVersion
+}
+
+// release is read from what the Go tool stamped into the binary.
+func release() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "(unknown)"
 	}
 	revision, dirty := "", ""
 	for _, s := range info.Settings {
@@ -38,5 +47,5 @@ func version() string {
 	if v == "" {
 		v = "(devel)"
 	}
-	return fmt.Sprintf("sluice %s%s%s %s", v, revision, dirty, info.GoVersion)
+	return v + revision + dirty
 }

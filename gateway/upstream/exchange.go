@@ -19,24 +19,39 @@ const maxKept = 8
 // exchange makes one attempt at one node and tells the observer. On an error
 // what says what became of it.
 func (p *Pool) exchange(ctx context.Context, req *http.Request, w *walk, n *node) (*http.Response, event, error) {
+	began := time.Now()
+	told := w.meta.Trail.begin(n, w, req.Header)
 	res, what, err := p.once(ctx, req, w, n, false)
 	for i := 1; err != nil && table[what][w.class] == actSame && i <= maxKept; i++ {
 		res, what, err = p.once(ctx, req, w, n, i == maxKept)
 	}
+	outcome, status := "", 0
 	switch {
 	case err == nil:
-		p.observer.Exchanged(n.host, statusClass(res.StatusCode))
-		return res, what, nil
+		outcome, status = statusClass(res.StatusCode), res.StatusCode
 	case ctx.Err() != nil:
-		p.observer.Exchanged(n.host, clientClosed)
-		return nil, what, err
-	case what == eventUnconnected:
-		p.noConnection(n, err)
-	case what == eventUnwritten:
-		what = eventUnconnected // nothing has reached the node, as little as there
+		outcome = clientClosed
+	default:
+		if what == eventUnconnected {
+			p.noConnection(n, err)
+		}
+		if what == eventUnwritten {
+			what = eventUnconnected // nothing has reached the node, as little as there
+		}
+		outcome = kindOf(what).String()
 	}
-	p.observer.Exchanged(n.host, kindOf(what).String())
-	return nil, what, err
+	took := time.Since(began)
+	if w.meta.Trail != nil {
+		w.meta.Trail.Took += took
+	}
+	if told != nil {
+		told(status, outcome)
+	}
+	if w.meta.LongPoll {
+		took = -1
+	}
+	p.observer.Exchanged(n.host, outcome, took)
+	return res, what, err
 }
 
 // noConnection puts a node out that takes no connection, at once; a request's

@@ -210,3 +210,25 @@ func (p *Pool) askJSON(ctx context.Context, n *node, path string, into any) erro
 	}
 	return json.NewDecoder(io.LimitReader(res.Body, maxLeads)).Decode(into)
 }
+
+// GroupsLed counts the Raft groups that each node says it leads, by its host and port:
+// what it said last, within leadsFresh. It is empty where there is one node, which is
+// not asked.
+func (p *Pool) GroupsLed() map[string]int {
+	nodes := *p.nodes.Load()
+	if len(nodes) < 2 {
+		return nil
+	}
+	led := make(map[string]int, len(nodes))
+	for _, n := range nodes {
+		led[n.host] = 0
+	}
+	p.leads.mu.RLock()
+	defer p.leads.mu.RUnlock()
+	for _, is := range p.leads.byKey {
+		if _, ours := led[is.node.host]; ours && time.Since(is.seen) < leadsFresh {
+			led[is.node.host]++
+		}
+	}
+	return led
+}

@@ -91,6 +91,9 @@ func TestCatchUpReadsGoToTheLeader(t *testing.T) {
 		}
 		time.Sleep(2 * leadsEvery)
 		p.catchUp(t)
+		if led := p.GroupsLed(); len(led) != 3 || led[(*p.nodes.Load())[2].host] != 1 {
+			t.Errorf("groups led: %v, want the one at the third node", led)
+		}
 		want := append(slices.Repeat([]string{streamPath + "?consistency=leader"}, 3), streamPath)
 		if got := targets(nodes[2]); !slices.Equal(got, want) {
 			t.Errorf("the leader was asked %q, want %q", got, want)

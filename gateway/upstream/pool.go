@@ -26,14 +26,18 @@ type Meta struct {
 	// that nothing has come for IdleAfter; its error ends the body.
 	Idle      func() error
 	IdleAfter time.Duration
+	// Trail, where not nil, is told what becomes of the request.
+	Trail *Trail
 }
 
 // Observer is told what happens at the nodes. Implementations must be safe for
 // concurrent use and must not block.
 type Observer interface {
 	// Exchanged is called once an attempt has a head, or has ended without one;
-	// outcome is the status' class ("2xx"), a Kind's name, or "client_closed".
-	Exchanged(node, outcome string)
+	// outcome is the status' class ("2xx"), a Kind's name, or "client_closed". took is
+	// how long that was; below 0 where it says nothing of the node, since the request
+	// asked it to wait.
+	Exchanged(node, outcome string, took time.Duration)
 	// NodeChanged is called when a node is ejected ("stopped", "silent") or is
 	// back ("up").
 	NodeChanged(node, state string)
@@ -101,9 +105,9 @@ func New(o Options) (*Pool, error) {
 
 type nobody struct{}
 
-func (nobody) Exchanged(string, string)   {}
-func (nobody) NodeChanged(string, string) {}
-func (nobody) ClusterChanged(string)      {}
+func (nobody) Exchanged(string, string, time.Duration) {}
+func (nobody) NodeChanged(string, string)              {}
+func (nobody) ClusterChanged(string)                   {}
 
 // SetNodes replaces the nodes and the number of Raft groups. What is known of
 // nodes that stay is kept, and requests under way go on. On an error nothing

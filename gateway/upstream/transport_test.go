@@ -321,7 +321,7 @@ type outcomes struct {
 	events []string // "host state" of nodes, "cluster id"
 }
 
-func (o *outcomes) Exchanged(_, outcome string) {
+func (o *outcomes) Exchanged(_, outcome string, _ time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.list = append(o.list, outcome)

@@ -21,11 +21,12 @@ type walk struct {
 	key   string // of the leader cache
 	query string // as the client sent it
 
-	tried []*node
-	hops  int
-	since time.Time // of the first redirect or refused connection; zero before
-	moved bool      // the request left a node that may have it: this is its one repetition
-	sent  bool      // by a node, to another: what succeeds now is done by the leader
+	tried  []*node
+	hops   int
+	since  time.Time // of the first redirect or refused connection; zero before
+	hopped bool      // this attempt is where a redirect led to
+	moved  bool      // the request left a node that may have it: this is its one repetition
+	sent   bool      // by a node, to another: what succeeds now is done by the leader
 
 	confirm bool // a leader that seemed sure was none: catch-up reads are confirmed
 	plain   bool // this attempt asks a sure leader, and not for a confirmation
@@ -39,10 +40,12 @@ func (w *walk) run(ctx context.Context, req *http.Request) (*http.Response, erro
 		if ctxErr := ctx.Err(); err != nil && ctxErr != nil {
 			return nil, ctxErr
 		}
+		w.hopped = false
 		switch {
 		case err != nil:
 			at, err = w.afterError(at, what, err)
 		case isRedirect(res):
+			w.hopped = true
 			at, err = w.afterRedirect(at, res)
 		case w.unsure(res):
 			discardAnswer(res)

@@ -26,15 +26,15 @@ func layers() map[string]rule {
 		"cmd/sluice": {imports: []string{
 			"config", "gateway", "gateway/upstream", "auth", "ratelimit", "cache",
 			"internal/tenant", "internal/refusal", "internal/secret", "internal/store/...", "internal/manage",
-			"internal/console", "internal/telemetry", "internal/usage", "internal/ursulatest/...", "internal/cli",
+			"internal/console", "internal/telemetry", "internal/tracing", "internal/usage", "internal/ursulatest/...", "internal/cli",
 			"gateway/tls", "internal/certstore",
-		}, tests: []string{"bench/...", "internal/redistest", "internal/realpart", "internal/realclients", "internal/bubble", "internal/syncbuf", "internal/postgrestest", "internal/pebbletest"}},
+		}, tests: []string{"bench/...", "internal/redistest", "internal/realpart", "internal/realclients", "internal/bubble", "internal/syncbuf", "internal/postgrestest", "internal/pebbletest", "internal/otlptest"}},
 
 		// The two that speak HTTP refusals. gateway never learns where accounts are kept.
 		"gateway": {imports: []string{
 			"gateway/upstream", "auth", "ratelimit", "cache",
-			"internal/tenant", "internal/refusal", "internal/telemetry", "internal/secret", "internal/usage",
-		}, tests: []string{"internal/ursulatest/...", "internal/store/...", "internal/bubble", "internal/syncbuf"}},
+			"internal/tenant", "internal/refusal", "internal/telemetry", "internal/tracing", "internal/secret", "internal/usage",
+		}, tests: []string{"internal/ursulatest/...", "internal/store/...", "internal/bubble", "internal/syncbuf", "internal/otlptest"}},
 		"gateway/tls": {imports: []string{"internal/refusal"}, tests: []string{"internal/bubble", "internal/pebbletest"}},
 		"internal/manage": {imports: []string{
 			"auth", "internal/store", "internal/tenant", "internal/refusal", "internal/secret", "internal/telemetry", "internal/usage",
@@ -66,6 +66,8 @@ func layers() map[string]rule {
 		"internal/refusal":        {},
 		"internal/console":        {},
 		"internal/tenant":         {imports: []string{"internal/secret"}},
+		"internal/tracing":        {tests: []string{"internal/bubble", "internal/otlptest"}},
+		"internal/otlptest":       {},
 		"internal/telemetry":      {imports: []string{"internal/secret"}, tests: []string{"internal/bubble"}},
 		"internal/usage":          {tests: []string{"internal/bubble"}},
 		"internal/realpart":       {},
@@ -98,9 +100,13 @@ func libraries() map[string][]string {
 		"github.com/caddyserver/certmagic": {"cmd/sluice", "gateway/tls", "internal/certstore"},
 		"github.com/mholt/acmez/v3/acme":   {"gateway/tls"},
 		// In tests alone: the authority that certificates are ordered of.
-		"github.com/letsencrypt/...":              {"internal/pebbletest"},
-		"github.com/miekg/dns":                    {"internal/pebbletest"},
-		"github.com/spf13/...":                    {"cmd/sluice", "internal/cli"},
+		"github.com/letsencrypt/...": {"internal/pebbletest"},
+		"github.com/miekg/dns":       {"internal/pebbletest"},
+		"github.com/spf13/...":       {"cmd/sluice", "internal/cli"},
+		"go.opentelemetry.io/...":    {"internal/tracing", "internal/otlptest"},
+		// It holds the globals, which nobody sets or reads.
+		"go.opentelemetry.io/otel":                nil,
+		"google.golang.org/protobuf/proto":        {"internal/tracing", "internal/otlptest"},
 		"go.uber.org/zap/...":                     {"cmd/sluice", "gateway", "gateway/tls", "gateway/upstream", "internal/manage", "internal/telemetry"},
 		"github.com/prometheus/client_golang/...": {"cmd/sluice", "gateway", "gateway/upstream", "ratelimit", "cache", "internal/telemetry"},
 		"github.com/zeebo/blake3":                 {"internal/apiclient", "internal/ursulatest/..."},
@@ -110,7 +116,7 @@ func libraries() map[string][]string {
 		"golang.org/x/sys/unix":                   {"cmd/sluice", "gateway/upstream/...", "internal/store", "bench/..."},
 		"github.com/golang-jwt/jwt/v5":            {"auth"},
 		"github.com/hashicorp/golang-lru/v2/...":  {"auth", "internal/store/replica"},
-		"golang.org/x/time/rate":                  {"ratelimit"},
+		"golang.org/x/time/rate":                  {"ratelimit", "internal/tracing"},
 		"github.com/redis/go-redis/...":           {"ratelimit", "internal/redistest"},
 		"github.com/jackc/pgx/v5/...":             {"internal/store", "internal/postgrestest"},
 		"modernc.org/sqlite/...":                  {"internal/store"},

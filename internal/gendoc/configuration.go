@@ -46,7 +46,9 @@ there is none, warnings or not, else 1.
 `
 
 // configFiles are those that have the file's sections.
-func configFiles() []string { return []string{"config/config.go", "config/limits.go", "config/tls.go"} }
+func configFiles() []string {
+	return []string{"config/config.go", "config/limits.go", "config/tls.go", "config/trace.go"}
+}
 
 // configuration writes docs/configuration.md.
 func configuration(root string) ([]byte, error) {
@@ -213,7 +215,7 @@ func typeText(f structField, isSection bool) (string, bool) {
 		return "text, or list of texts", true
 	}
 	text, ok := map[string]string{
-		"string": "text", "[]string": "list of texts", "int": "number", "bool": "`true` or `false`",
+		"string": "text", "[]string": "list of texts", "int": "number", "float64": "number", "bool": "`true` or `false`",
 		"Bytes": "size", "time.Duration": "duration", "time.Time": "time",
 		"secret.Secret": "secret", "[]secret.Secret": "list of secrets", "[]netip.Prefix": "list of addresses or networks",
 	}[f.typ]

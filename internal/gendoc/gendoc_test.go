@@ -54,7 +54,7 @@ func TestConfigurationHoldsEveryKey(t *testing.T) {
 	}
 	for _, want := range []string{
 		"### `origin`\n", "#### `limits.default.burst`\n", "#### `accounts[].keys[].streams`\n", "#### `accounts[].limits.request_bytes`\n",
-		"*duration* · default `30s` · `0s` to `24h`", "one of `read`, `write`", "a change needs a restart", "| `trace` |",
+		"*duration* · default `30s` · `0s` to `24h`", "one of `read`, `write`", "a change needs a restart", "| `management` |",
 	} {
 		if !strings.Contains(string(got), want) {
 			t.Errorf("no %q", want)

@@ -26,6 +26,7 @@ func pages() []page {
 		{"docs/configuration.md", configuration},
 		{"docs/errors.md", errorsPage},
 		{"docs/metrics.md", metricsPage},
+		{"docs/access-log.md", accessLogPage},
 		{"docs/cases.md", cases},
 	}
 }

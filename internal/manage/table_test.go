@@ -323,6 +323,7 @@ func operatorsCalls(t *testing.T) {
 			{"", "GET", "/v1/usage/batches?limit=201", "", 400, "INVALID_QUERY limit"},
 			{"", "GET", "/v1/usage", "", 404, "NOT_FOUND"},
 			{"", "GET", "/v1/accounts/none", "", 404, "ACCOUNT_NOT_FOUND"},
+			{"", "GET", "/v1/audit?account=none", "", 404, "ACCOUNT_NOT_FOUND"},
 			{"", "GET", "/v1/accounts/A", "", 400, "INVALID_REQUEST account"},
 			{"", "PATCH", "/v1/accounts/zeta", `{"state":"unpaid","limits":{"burst":null,"uploads":2.0}}`, 200, ""},
 			{"", "PATCH", "/v1/accounts/zeta", `{}`, 400, "INVALID_REQUEST"},

@@ -1,7 +1,10 @@
 package telemetry
 
 import (
+	"maps"
+	"runtime"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,15 +18,22 @@ type Metrics struct {
 	ends      *prometheus.CounterVec
 	drains    *prometheus.CounterVec
 	upstream  *prometheus.CounterVec
+	heads     *prometheus.HistogramVec
 	nodeUp    *prometheus.GaugeVec
 	ejections *prometheus.CounterVec
+	redirects prometheus.Counter
+	retries   prometheus.Counter
 	in, out   prometheus.Counter
 	panics    prometheus.Counter
 	beats     prometheus.Counter
+	unlogged  prometheus.Counter
 	reloads   *prometheus.CounterVec
 	reloadOK  prometheus.Gauge
 	reloadAt  prometheus.Gauge
 	collected []prometheus.Collector
+
+	mu    sync.Mutex // guards nodes
+	nodes map[string]bool
 }
 
 // Description is one row of docs/metrics.md.
@@ -32,9 +42,12 @@ type Description struct {
 	Labels           []string
 }
 
-// Descriptions lists the metrics in the order of their names' appearance here;
-// NewMetrics makes them from this list, so the page cannot drift.
-func Descriptions() []Description {
+// Descriptions lists the metrics in the order of the page; NewMetrics makes them from
+// this list, so the page cannot drift.
+func Descriptions() []Description { return append(ofRequests(), ofParts()...) }
+
+// ofRequests are about what clients ask for, and what becomes of it.
+func ofRequests() []Description {
 	return []Description{
 		{"sluice_requests_total", "counter", "Requests answered, by operation and HTTP status; 499 stands for a client that left before its answer.", []string{"operation", "status"}},
 		{"sluice_request_duration_seconds", "histogram", "Time from a request's head to the end of its answer, tails left out.", []string{"operation"}},
@@ -42,6 +55,10 @@ func Descriptions() []Description {
 		{"sluice_answers_ended_total", "counter", "How answers ended: whole, client_closed, credential (a tail whose credential ended), stalled (a tail whose client stopped reading), max_age (a tail older than tails.max_age), drain (a tail ended at a stop), cut (the node broke off), shutdown (cut at the end of a drain), panic.", []string{"end"}},
 		{"sluice_refused_bodies_total", "counter", "Bodies of refused requests: read (dropped whole), cut (given up), unread.", []string{"fate"}},
 		{"sluice_upstream_exchanges_total", "counter", "Exchanges with a node, by node and the answer's class or why there was none.", []string{"node", "outcome"}},
+		{"sluice_upstream_head_seconds", "histogram", "Time from the beginning of an exchange with a node to the head of its answer or to its end without one, by node and outcome; long-polls, which ask the node to wait, left out.", []string{"node", "outcome"}},
+		{"sluice_upstream_redirects_total", "counter", "Times that a request of a client went on to another node, since a node sent it there.", nil},
+		{"sluice_upstream_retries_total", "counter", "Times that a request of a client was sent once more, since a node did not take it, did not answer it, or was no leader any more.", nil},
+		{"sluice_upstream_groups_led", "gauge", "Raft groups that a node says it leads, by what it said last; of several nodes only. The sum over all nodes is the cluster's groups, or some have no leader.", []string{"node"}},
 		{"sluice_upstream_node_up", "gauge", "1 while the node answers, 0 while it is ejected.", []string{"node"}},
 		{"sluice_upstream_ejections_total", "counter", "Ejections of a node, by why: stopped (takes no connections), silent (does not answer).", []string{"node", "why"}},
 		{"sluice_bytes_total", "counter", "Body bytes, in from clients and out to them.", []string{"direction"}},
@@ -51,7 +68,15 @@ func Descriptions() []Description {
 		{"sluice_config_last_reload_ok", "gauge", "0 when the last reload was refused and the old configuration stayed, else 1.", nil},
 		{"sluice_config_last_reload_timestamp_seconds", "gauge", "Unix time since which the configuration is in force.", nil},
 		{"sluice_open_tails", "gauge", "Live reads open now.", nil},
+		{"sluice_open_tails_by_kind", "gauge", "Live reads open now, by kind: sse, long-poll.", []string{"kind"}},
+		{"sluice_tails_largest_share", "gauge", "Of its limit of open tails, the share that the account which is nearest to it has open on this replica; 1 is all. The log says whose.", nil},
 		{"sluice_open_uploads", "gauge", "Bodies over 1 MiB that are being read now.", nil},
+	}
+}
+
+// ofParts are about what the gateway is made of, and what it stands on.
+func ofParts() []Description {
+	return []Description{
 		{"sluice_redis_degraded", "gauge", "1 while Redis is configured and limits are counted by this replica alone.", nil},
 		{"sluice_replicas", "gauge", "Replicas that share the counts of limits, this one included, as last known.", nil},
 		{"sluice_rate_subjects", "gauge", "Accounts (and publics of accounts) whose rate is being counted.", nil},
@@ -82,8 +107,15 @@ func Descriptions() []Description {
 		{"sluice_client_addresses", "gauge", "Client addresses with connections open.", nil},
 		{"sluice_certificate_expires_timestamp_seconds", "gauge", "Unix time at which the certificate in use expires, by the names that the gateway has certificates for; 0 while there is none.", []string{"domain"}},
 		{"sluice_certificate_failing", "gauge", "1 while it is time for another certificate, which could not be had: the one before stays in use.", []string{"domain"}},
+		{"sluice_open_connections", "gauge", "Connections of clients open now, those of trusted_proxies included.", nil},
+		{"sluice_trace_spans_sent_total", "counter", "Spans that trace.endpoint has taken.", nil},
+		{"sluice_trace_spans_dropped_total", "counter", "Spans that were lost: too many waited, or trace.endpoint took them not.", nil},
+		{"sluice_trace_failing", "gauge", "1 while trace.endpoint takes no spans.", nil},
+		{"sluice_log_lines_sampled_out_total", "counter", "Lines of requests that were not written for log.sample's sake.", nil},
 		{"sluice_log_lines_dropped_total", "counter", "Log lines lost because whoever reads the log did not keep up, or the disk was full.", nil},
 		{"sluice_ready", "gauge", "1 when the gateway is ready for traffic.", nil},
+		{"sluice_ready_part", "gauge", "1 for a part that is ready, 0 for one that keeps the gateway from being so, as /readyz names them.", []string{"part"}},
+		{"sluice_build_info", "gauge", "1; the labels say which version runs, and which Go it was built with.", []string{"version", "goversion"}},
 	}
 }
 
@@ -91,17 +123,22 @@ func Descriptions() []Description {
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{}
 	m.requests = m.counter("sluice_requests_total")
-	m.duration = m.histogram("sluice_request_duration_seconds")
+	m.duration = m.histogram("sluice_request_duration_seconds", .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30)
 	m.refusals = m.counter("sluice_refusals_total")
 	m.ends = m.counter("sluice_answers_ended_total")
 	m.drains = m.counter("sluice_refused_bodies_total")
 	m.upstream = m.counter("sluice_upstream_exchanges_total")
+	// A small read takes a node under a millisecond; 5 s is when it is given up.
+	m.heads = m.histogram("sluice_upstream_head_seconds", .0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1, 5, 10)
+	m.redirects = m.counter("sluice_upstream_redirects_total").WithLabelValues()
+	m.retries = m.counter("sluice_upstream_retries_total").WithLabelValues()
 	m.nodeUp = m.gauges("sluice_upstream_node_up")
 	m.ejections = m.counter("sluice_upstream_ejections_total")
 	bytes := m.counter("sluice_bytes_total")
 	m.in, m.out = bytes.WithLabelValues("in"), bytes.WithLabelValues("out")
 	m.panics = m.counter("sluice_panics_total").WithLabelValues()
 	m.beats = m.counter("sluice_heartbeats_total").WithLabelValues()
+	m.unlogged = m.counter("sluice_log_lines_sampled_out_total").WithLabelValues()
 	m.reloads = m.counter("sluice_config_reloads_total")
 	m.reloadOK = m.gauges("sluice_config_last_reload_ok").WithLabelValues()
 	m.reloadAt = m.gauges("sluice_config_last_reload_timestamp_seconds").WithLabelValues()
@@ -129,11 +166,10 @@ func (m *Metrics) counter(name string) *prometheus.CounterVec {
 	return c
 }
 
-func (m *Metrics) histogram(name string) *prometheus.HistogramVec {
+func (m *Metrics) histogram(name string, buckets ...float64) *prometheus.HistogramVec {
 	d := describe(name)
 	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: d.Name, Help: d.Help,
-		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
+		Name: d.Name, Help: d.Help, Buckets: buckets,
 	}, d.Labels)
 	m.collected = append(m.collected, h)
 	return h
@@ -180,6 +216,14 @@ func CounterFunc(r prometheus.Registerer, name string, read func() float64) erro
 	return r.Register(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: d.Name, Help: d.Help}, read))
 }
 
+// BuildInfo registers what says which version runs.
+func BuildInfo(r prometheus.Registerer, version string) error {
+	d := describe("sluice_build_info")
+	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: d.Name, Help: d.Help}, d.Labels)
+	g.WithLabelValues(version, runtime.Version()).Set(1)
+	return r.Register(g)
+}
+
 // Request counts one answered request; tail leaves its duration out.
 func (m *Metrics) Request(operation string, status int, d time.Duration, tail bool) {
 	m.requests.WithLabelValues(operation, strconv.Itoa(status)).Inc()
@@ -197,8 +241,27 @@ func (m *Metrics) Ended(end string) { m.ends.WithLabelValues(end).Inc() }
 // Drained counts what became of a refused request's body.
 func (m *Metrics) Drained(fate string) { m.drains.WithLabelValues(fate).Inc() }
 
-// Exchanged counts an exchange with a node.
-func (m *Metrics) Exchanged(node, outcome string) { m.upstream.WithLabelValues(node, outcome).Inc() }
+// Exchanged counts an exchange with a node, and how long it took but where that is
+// below 0.
+func (m *Metrics) Exchanged(node, outcome string, took time.Duration) {
+	m.upstream.WithLabelValues(node, outcome).Inc()
+	if took >= 0 {
+		m.heads.WithLabelValues(node, outcome).Observe(took.Seconds())
+	}
+}
+
+// Went counts how often a request went on to another node, and was sent once more.
+func (m *Metrics) Went(redirects, retries int) {
+	if redirects > 0 {
+		m.redirects.Add(float64(redirects))
+	}
+	if retries > 0 {
+		m.retries.Add(float64(retries))
+	}
+}
+
+// Unlogged counts a request without a line in the log.
+func (m *Metrics) Unlogged() { m.unlogged.Inc() }
 
 // Node notes a node's state: "up", or why it was ejected.
 func (m *Metrics) Node(node, state string) {
@@ -210,9 +273,20 @@ func (m *Metrics) Node(node, state string) {
 	m.ejections.WithLabelValues(node, state).Inc()
 }
 
-// Nodes makes nodes the series of the nodes' gauge: configured ones are there
-// before anything befalls them, others not any more.
+// Nodes makes nodes those that have series: configured ones are there before
+// anything befalls them, others not any more, so that reloads do not pile them up.
 func (m *Metrics) Nodes(nodes map[string]bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for gone := range m.nodes {
+		if _, stays := nodes[gone]; !stays {
+			label := prometheus.Labels{"node": gone}
+			m.upstream.DeletePartialMatch(label)
+			m.heads.DeletePartialMatch(label)
+			m.ejections.DeletePartialMatch(label)
+		}
+	}
+	m.nodes = maps.Clone(nodes)
 	m.nodeUp.Reset()
 	for node, up := range nodes {
 		value := 0.0

@@ -77,7 +77,10 @@ func TestMetricsAreThoseDescribed(t *testing.T) {
 	m.Refused("FORBIDDEN")
 	m.Ended("whole")
 	m.Drained("read")
-	m.Exchanged("127.0.0.1:1", "2xx")
+	m.Exchanged("127.0.0.1:1", "2xx", time.Millisecond)
+	m.Exchanged("127.0.0.1:1", "2xx", -1)
+	m.Went(1, 1)
+	m.Unlogged()
 	m.Node("127.0.0.1:1", "silent")
 	m.Nodes(map[string]bool{"127.0.0.1:2": true})
 	m.Bytes(3, 4)
@@ -85,7 +88,7 @@ func TestMetricsAreThoseDescribed(t *testing.T) {
 	m.Reloaded(true, time.Unix(5, 0))
 	m.Reloaded(false, time.Time{})
 	functions := []string{
-		"sluice_open_tails", "sluice_rate_subjects", "sluice_body_budget_bytes", "sluice_ready",
+		"sluice_tails_largest_share", "sluice_open_connections", "sluice_trace_failing", "sluice_open_tails", "sluice_rate_subjects", "sluice_body_budget_bytes", "sluice_ready",
 		"sluice_token_cache_entries", "sluice_token_cache_capacity", "sluice_issuers_failing", "sluice_issuers_without_keys", "sluice_failure_subjects", "sluice_open_uploads", "sluice_redis_degraded", "sluice_replicas", "sluice_client_addresses",
 		"sluice_store_lost", "sluice_store_read_timestamp_seconds", "sluice_store_revision", "sluice_store_keys", "sluice_store_accounts", "sluice_store_streams", "sluice_store_unknown", "sluice_streams_retried",
 		"sluice_usage_store_pending", "sluice_usage_store_written_timestamp_seconds", "sluice_usage_export_pending", "sluice_usage_export_written_timestamp_seconds",
@@ -96,6 +99,7 @@ func TestMetricsAreThoseDescribed(t *testing.T) {
 		}
 	}
 	for _, name := range []string{
+		"sluice_trace_spans_sent_total", "sluice_trace_spans_dropped_total",
 		"sluice_log_lines_dropped_total", "sluice_tokens_seen_total", "sluice_tokens_new_total", "sluice_connections_refused_total",
 		"sluice_usage_store_failures_total", "sluice_usage_export_failures_total", "sluice_usage_merged_total",
 	} {
@@ -103,10 +107,13 @@ func TestMetricsAreThoseDescribed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"sluice_certificate_expires_timestamp_seconds", "sluice_certificate_failing"} {
+	for _, name := range []string{"sluice_certificate_expires_timestamp_seconds", "sluice_certificate_failing", "sluice_upstream_groups_led", "sluice_open_tails_by_kind", "sluice_ready_part"} {
 		if err := GaugesFunc(r, name, func() map[string]float64 { return map[string]float64{"streams.example.com": 1} }); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := BuildInfo(r, "v1"); err != nil {
+		t.Fatal(err)
 	}
 	families, err := r.Gather()
 	if err != nil {
@@ -117,6 +124,9 @@ func TestMetricsAreThoseDescribed(t *testing.T) {
 		got = append(got, f.GetName())
 		if f.GetName() == "sluice_request_duration_seconds" && f.GetMetric()[0].GetHistogram().GetSampleCount() != 1 {
 			t.Error("a tail's duration was observed")
+		}
+		if f.GetName() == "sluice_upstream_head_seconds" && f.GetMetric()[0].GetHistogram().GetSampleCount() != 1 {
+			t.Error("the time of an exchange that asked to wait was observed")
 		}
 		if f.GetName() == "sluice_config_last_reload_ok" && f.GetMetric()[0].GetGauge().GetValue() != 0 {
 			t.Error("a refused reload reads as ok")
