@@ -20,6 +20,7 @@ const (
 	exitDone   = 0
 	exitFailed = 1
 	exitUsage  = 2
+	exitRefuse = 3 // of explain: it was explained, and is refused
 )
 
 func main() {
@@ -52,12 +53,15 @@ func run(ctx context.Context, args []string, env environment) int {
 	var usage usageError
 	var clientUsage cli.UsageError
 	var silent silentError
+	var refused cli.RefusedError
 	switch {
 	case err == nil:
 		return exitDone
 	case errors.As(err, &usage), errors.As(err, &clientUsage):
 		_, _ = fmt.Fprintf(env.err, "sluice: %v\nRun '%s --help' for what it takes.\n", err, cmd.CommandPath())
 		return exitUsage
+	case errors.As(err, &refused):
+		return exitRefuse
 	case errors.As(err, &silent):
 		return exitFailed
 	default:

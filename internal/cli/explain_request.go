@@ -80,7 +80,8 @@ the request has none. It goes to the admin listener only, and is never printed. 
 that of the stream, or its path and query. A body is asked about by a header:
 Content-Length: 2000000, or Transfer-Encoding: chunked.
 
-Exit code 0: it was explained, whatever the outcome; 1: it could not be; 2: wrong use.`,
+Exit code 0: it would be served; 3: it would be refused; 1: it could not be
+explained; 2: wrong use.`,
 		Example: `  sluice explain GET 'https://streams.example.com/acme/s.events?offset=-1'
   sluice explain --client 203.0.113.7 --header 'Content-Length: 2000000' POST /acme/s.events
   sluice explain --config /etc/sluice.yaml --anonymous GET /acme/s.events`,
@@ -107,15 +108,26 @@ func (o *explainCommand) run(ctx context.Context, env Environment, method, url s
 	if err != nil {
 		return err
 	}
-	if o.asJSON {
-		return printJSON(env.Out, answer)
-	}
 	var e explainedShape
 	if json.Unmarshal(answer, &e) != nil || !e.is() {
 		return errors.New("the answer is no explanation: is SLUICE_ADMIN_URL (--admin-url) right?")
 	}
-	return e.print(env.Out)
+	if o.asJSON {
+		err = printJSON(env.Out, answer)
+	} else {
+		err = e.print(env.Out)
+	}
+	if err == nil && e.Outcome == "refused" {
+		err = RefusedError{}
+	}
+	return err
 }
+
+// RefusedError says by the exit code that what was explained is a refusal. It was printed.
+type RefusedError struct{}
+
+// Error implements error.
+func (RefusedError) Error() string { return "the request would be refused" }
 
 func (o *explainCommand) question(env Environment, method, url string) (questionShape, error) {
 	q := questionShape{Method: method, URL: url, Headers: []string{}, Client: o.client}
