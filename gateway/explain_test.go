@@ -139,10 +139,15 @@ func TestExplainPrintsNoSecret(t *testing.T) {
 		{URL: "/acme/s.priv", Headers: []string{"Authorization: Bearer " + text}},
 		{URL: "/acme/s.priv", Headers: []string{"Authorization: Bearer " + token}},
 		{URL: "/acme/s.priv?key=" + text, Headers: []string{"Authorization: Bearer " + text, "X-Mine: " + text, "Cookie: a=" + token, "Origin: " + text}},
-		{URL: "/acme/s." + text}, {URL: "/" + text + "/s.x"}, {Method: "DELETE", URL: "/acme/s.priv/" + token},
-		{Method: text, URL: "/acme/s.priv"}, {URL: "/acme/s.priv", Headers: []string{"Authorization: Bearer " + text + "x"}},
+		{URL: "/acme/s." + text},
+		{URL: "/" + text + "/s.x"},
+		{Method: "DELETE", URL: "/acme/s.priv/" + token},
+		{Method: text, URL: "/acme/s.priv"},
+		{URL: "/acme/s.priv", Headers: []string{"Authorization: Bearer " + text + "x"}},
 		{Method: "OPTIONS", URL: "/acme/s.priv", Headers: []string{"Origin: https://app.example.com", "Access-Control-Request-Method: POST", "Access-Control-Request-Headers: " + text}},
-		{URL: "/acme/s.priv", Headers: []string{text}}, {URL: "/acme/s.priv", Client: text}, {URL: "/acme/s.priv\n" + text},
+		{URL: "/acme/s.priv", Headers: []string{text}},
+		{URL: "/acme/s.priv", Client: text},
+		{URL: "/acme/s.priv\n" + text},
 	} {
 		x, err := rg.Gateway.Explain(t.Context(), q)
 		said, marshalErr := json.Marshal(x)
