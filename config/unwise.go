@@ -88,7 +88,9 @@ func (f *findings) openWays(c *Config) {
 
 // openRedis remarks on a Redis that others reach. It repeats nothing of the URL.
 func (f *findings) openRedis(r Redis) {
-	hosts, path, password, plain := []string{}, "redis.addrs", false, true
+	path, plain := "redis.addrs", true
+	var hosts []string
+	var password bool // there is one
 	if u, err := url.Parse(r.URL.Reveal()); err == nil && !r.URL.IsZero() {
 		if u.Scheme == "unix" {
 			return

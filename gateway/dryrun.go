@@ -124,8 +124,8 @@ func (d *dryRun) stopped(name string, err error) {
 
 // Send implements Upstream: it notes the request, and gives an answer that has everything by
 // which the gateway's own headers are decided.
-func (d *dryRun) Send(_ context.Context, r *http.Request, m upstream.Meta) (*http.Response, error) {
-	d.sent, d.meta = r.Clone(r.Context()), m
+func (d *dryRun) Send(ctx context.Context, r *http.Request, m upstream.Meta) (*http.Response, error) {
+	d.sent, d.meta = r.Clone(ctx), m
 	return &http.Response{
 		StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: r, Body: http.NoBody,
 		Header: http.Header{"Stream-Immutable": {"true"}},

@@ -281,7 +281,7 @@ func (e *explainRig) check(t *testing.T, id string, q generated) (x Explanation,
 	if err != nil {
 		t.Fatalf("%+v: %v", q.Question, err)
 	}
-	res, code := e.send(t, q)
+	res, code := e.send(t, q) //nolint:bodyclose // it has closed it
 	if res == nil {
 		res = &http.Response{StatusCode: x.Status}
 	}

@@ -34,11 +34,11 @@ func explainByFile(ctx context.Context, path string, question []byte, env enviro
 	if err := json.Unmarshal(question, &q); err != nil {
 		return nil, err
 	}
-	a, err := newUnserved(c, hasToken(q))
+	a, err := newUnserved(c, hasToken(q)) //nolint:contextcheck // what it begins ends with Close
 	if err != nil {
 		return nil, err
 	}
-	defer a.Close()
+	defer a.Close() //nolint:contextcheck // however the question ended
 	e, err := a.gateway.Load().Explain(ctx, q)
 	if err != nil {
 		return nil, err
