@@ -64,11 +64,21 @@ type Config struct {
 	Server Server `yaml:"server"`
 
 	// Addresses (`10.0.0.9`) or networks (`10.0.0.0/8`) of the proxies whose
-	// `Forwarded` and `X-Forwarded-For` are believed. Empty: none, and the
+	// `Forwarded` and `X-Forwarded-For` are believed, or whose header of the PROXY
+	// protocol is (`proxy_protocol`). Empty: none, and the
 	// client's address is the peer's. Anybody inside can claim any address. Where
 	// the two headers name different clients neither is believed: let the proxy
 	// remove the one that it does not write.
 	TrustedProxies []netip.Prefix `yaml:"trusted_proxies" eg:"[10.0.0.0/8]"`
+
+	// Whether load balancers tell whom they pass on by the PROXY protocol (versions 1 and
+	// 2), before TLS, on `listen` and `tls.http_listen`; never on `admin.listen`. `off`: a
+	// header of it is a bad request. `optional`: peers in `trusted_proxies` may begin a
+	// connection with one; who else does is closed. `required`: a connection that does not
+	// come from one of them and begin with a header is closed. The address in the header is
+	// the client's then, and `Forwarded` and `X-Forwarded-For` are believed only
+	// where it is itself one of `trusted_proxies`. Needs `trusted_proxies`.
+	ProxyProtocol string `yaml:"proxy_protocol" default:"off" eg:"required" enum:"off|optional|required" restart:"true"`
 
 	// How long a stop goes on serving, new connections too, once `/readyz` is 503 and
 	// each answer closes its connection: the time that a load balancer needs to look
@@ -285,7 +295,8 @@ type CORS struct {
 // Server is the section for the public server.
 type Server struct {
 	// Connections that one client address (IPv6: one /64) may have open; those over
-	// it are closed unread. Not for the addresses in `trusted_proxies`. 0: any number.
+	// it are closed unread. Not for the addresses in `trusted_proxies`; whom they name by
+	// the PROXY protocol is counted. 0: any number.
 	ConnectionsPerAddress int `yaml:"connections_per_address" default:"1024" eg:"1024" min:"0" max:"1000000"`
 
 	// Requests with a bad credential that one client address (IPv6: one /64) may

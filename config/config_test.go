@@ -68,12 +68,13 @@ func defaults() *Config {
 			Default: DefaultLimits{RequestsPerSecond: 50, Burst: 100, OpenTails: 16, Uploads: 8, UploadBytes: 64 * MiB, RequestBytes: 8 * MiB},
 			Floor:   Floor{RequestsPerSecond: 50, OpenTails: 16}, BodyBudget: 256 * MiB,
 		},
-		Streams:      Streams{Lifecycle: "managed"},
-		DrainDelay:   5 * time.Second,
-		DrainTimeout: 30 * time.Second,
-		Watch:        true,
-		Log:          Log{Level: "info", Sample: 1},
-		Trace:        Trace{Sample: 0.01, ParentsPerSecond: 10},
+		Streams:       Streams{Lifecycle: "managed"},
+		ProxyProtocol: "off",
+		DrainDelay:    5 * time.Second,
+		DrainTimeout:  30 * time.Second,
+		Watch:         true,
+		Log:           Log{Level: "info", Sample: 1},
+		Trace:         Trace{Sample: 0.01, ParentsPerSecond: 10},
 	}
 }
 
@@ -129,6 +130,7 @@ func TestGoodFiles(t *testing.T) {
 	full.TrustedProxies = []netip.Prefix{
 		netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.168.0.9/32"), netip.MustParsePrefix("::1/128"), netip.MustParsePrefix("2001:db8::/32"),
 	}
+	full.ProxyProtocol = ProxyOptional
 	full.DrainDelay, full.DrainTimeout, full.Watch = 7*time.Second, 90*time.Second, false
 	full.Admin.Pprof = true
 	full.Trace = Trace{

@@ -21,7 +21,6 @@ func Planned() []PlannedKey {
 		{"server.header_bytes", fixed},
 		{"server.idle", fixed},
 		{"server.tails_per_connection", fixed},
-		{"proxy_protocol", "remove it. Name the load balancer in trusted_proxies and have it send X-Forwarded-For"},
 	}
 }
 

@@ -25,6 +25,7 @@ func (f *findings) add(path, format string, args ...any) {
 func validate(c *Config, g Grammar) []finding {
 	var f findings
 	f.listeners(c)
+	f.proxyProtocol(c)
 	f.tls(c)
 	f.nodes(c.Ursula.Nodes)
 	f.auth(c, g)

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+
+	"sluice/gateway/proxyproto"
 )
 
 // maxForwardedHops bounds how far a forwarded chain is walked.
@@ -14,9 +16,16 @@ const maxForwardedHops = 32
 // are walked from the right, since everything further left was written by who
 // came before (H08). X-Forwarded-For and Forwarded that disagree are believed
 // neither: one of them passed through a proxy that does not write it.
+//
+// Behind a balancer that speaks the PROXY protocol the peer is whom its header names, who is
+// no proxy, as a rule, and is believed nothing. Where it names nobody the peer is the balancer
+// itself, which writes no headers of HTTP: what says so came of somebody behind it.
 func clientAddress(r *http.Request, trusted []netip.Prefix) netip.Addr {
 	peer := addressOf(r.RemoteAddr)
 	if len(trusted) == 0 || !isTrusted(peer, trusted) {
+		return peer
+	}
+	if _, own := r.Context().Value(http.LocalAddrContextKey).(proxyproto.Own); own {
 		return peer
 	}
 	xff, hasXFF := walk(r.Header["X-Forwarded-For"], peer, trusted, plainHop)

@@ -1,12 +1,16 @@
 package gateway
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
+
+	"sluice/gateway/proxyproto"
 )
 
 // L11: one host was many: limits by address were passed by writing it in another
@@ -117,6 +121,26 @@ func TestClientAddressInTheLog(t *testing.T) {
 	}
 	if seen := rt.node.received(); strings.Contains(seen, "203.0.113") || strings.Contains(seen, "127.0.0.1, ") {
 		t.Errorf("the node was told of addresses: %q", seen)
+	}
+}
+
+// H08: whoever reached a load balancer in a way that its PROXY header cannot name was believed
+// as the balancer is. Where the header names nobody the client is the balancer, whatever
+// the request says.
+func TestClientOfABalancersOwnConnection(t *testing.T) {
+	trusted := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	for _, tc := range []struct {
+		local net.Addr
+		want  string
+	}{
+		{&net.TCPAddr{}, "1.1.1.1"},
+		{proxyproto.Own{Addr: &net.TCPAddr{}}, "10.0.0.9"},
+	} {
+		r := &http.Request{RemoteAddr: "10.0.0.9:5", Header: http.Header{"X-Forwarded-For": {"1.1.1.1"}, "Forwarded": {"for=1.1.1.1"}}}
+		r = r.WithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, tc.local))
+		if got := clientAddress(r, trusted); got.String() != tc.want {
+			t.Errorf("%T: got %s, want %s", tc.local, got, tc.want)
+		}
 	}
 }
 

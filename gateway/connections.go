@@ -1,10 +1,13 @@
 package gateway
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
+
+	"sluice/gateway/proxyproto"
 )
 
 // Connections bound how many connections one client address may have open at one
@@ -24,7 +27,8 @@ type Connections struct {
 func NewConnections() *Connections { return &Connections{open: make(map[netip.Addr]int)} }
 
 // Set puts a limit in force for connections that come from now on; 0 is none.
-// Those of trusted proxies are not counted: they bring many clients' requests.
+// Those of trusted proxies are not counted, since they bring many clients' requests, but
+// for whom they name (Count).
 func (c *Connections) Set(limit int, trusted []netip.Prefix) {
 	c.limit.Store(int64(limit))
 	c.trusted.Store(&trusted)
@@ -41,6 +45,26 @@ func (c *Connections) Addresses() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.open)
+}
+
+// Trusted reports whether a peer is a trusted proxy, as it is in force now.
+func (c *Connections) Trusted(peer netip.Addr) bool {
+	trusted := c.trusted.Load()
+	return trusted != nil && isTrusted(peer, *trusted)
+}
+
+// Count counts a connection that a trusted proxy has passed on for client, who was not known
+// when it came (proxyproto.Clients).
+func (c *Connections) Count(client netip.Addr) (give func(), ok bool) {
+	if c.Trusted(client) {
+		return func() {}, true
+	}
+	from := addressPrefix(client)
+	if !c.take(from) {
+		c.refused.Add(1)
+		return nil, false
+	}
+	return func() { c.give(from) }, true
 }
 
 // Listener counts the connections of l.
@@ -60,7 +84,7 @@ func (l *countingListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		peer := addressOf(conn.RemoteAddr().String())
-		if trusted := l.count.trusted.Load(); trusted != nil && isTrusted(peer, *trusted) {
+		if l.count.Trusted(peer) {
 			l.count.all.Add(1)
 			return &countedConn{Conn: conn, count: l.count}, nil
 		}
@@ -101,6 +125,14 @@ type countedConn struct {
 	once  sync.Once
 }
 
+// CloseWrite is for net/http, which has the client read what is on its way.
+func (c *countedConn) CloseWrite() error {
+	if half, ok := c.Conn.(halfCloser); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
 // Close implements net.Conn.
 func (c *countedConn) Close() error {
 	c.once.Do(func() {
@@ -113,6 +145,7 @@ func (c *countedConn) Close() error {
 }
 
 var (
-	_ net.Listener = (*countingListener)(nil)
-	_ net.Conn     = (*countedConn)(nil)
+	_ proxyproto.Clients = (*Connections)(nil)
+	_ net.Listener       = (*countingListener)(nil)
+	_ net.Conn           = (*countedConn)(nil)
 )

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"sync/atomic"
@@ -87,5 +88,55 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 	}
 	if got := c.Addresses(); got != 4 {
 		t.Errorf("%d addresses in memory, want those with open connections: 4", got)
+	}
+}
+
+// H16, H09: behind a load balancer that speaks the PROXY protocol a client has its number by
+// the address in the header, together with what it opens itself; a proxy of ours in front of
+// the balancer has none.
+func TestConnectionsOfANamedClient(t *testing.T) {
+	c := NewConnections()
+	c.Set(2, []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")})
+	in := make(coming, 8)
+	l := c.Listener(in)
+	in.from("[2001:db8::1]:1")
+	direct, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	give, ok := c.Count(netip.MustParseAddr("2001:db8::2"))
+	if _, more := c.Count(netip.MustParseAddr("2001:db8::3")); !ok || more || c.Refused() != 1 {
+		t.Errorf("the second of one /64: %t, the third: %t, %d refused", ok, more, c.Refused())
+	}
+	for range 5 {
+		if _, ok := c.Count(netip.MustParseAddr("10.9.0.1")); !ok {
+			t.Error("a trusted proxy is counted")
+		}
+	}
+	give()
+	_ = direct.Close()
+	if n := c.Addresses(); n != 0 {
+		t.Errorf("%d addresses in memory", n)
+	}
+	if !c.Trusted(netip.MustParseAddr("10.9.3.4")) || c.Trusted(netip.MustParseAddr("10.10.0.1")) {
+		t.Error("trust is not by the list")
+	}
+}
+
+func (c *comingConn) CloseWrite() error { return errClosedHalf }
+
+var errClosedHalf = errors.New("closed by half")
+
+// net/http closes one side of a connection first, so that the client reads its last answer:
+// that has to reach the connection itself.
+func TestCountedConnectionIsClosedByHalf(t *testing.T) {
+	in := make(coming, 1)
+	in.from("192.0.2.1:1")
+	conn, err := NewConnections().Listener(in).Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if half, ok := conn.(halfCloser); !ok || !errors.Is(half.CloseWrite(), errClosedHalf) {
+		t.Error("the write side stays open")
 	}
 }

@@ -79,6 +79,26 @@ func TestTooManyFailures(t *testing.T) {
 	}
 }
 
+// H08: who makes up an address for each try was never held. The key is the peer, unless a
+// trusted proxy says otherwise.
+func TestForgedAddressesAreOneKey(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		const limit = 10
+		rg, _, l := newBubbleRig(t, rigOptions{change: func(o *Options) {
+			o.FailedPerMinute = limit
+			o.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+		}})
+		for i := range limit + 1 {
+			forged := fmt.Sprintf("203.0.113.%d", i)
+			res := l.ask(t, "GET /acme/s.priv HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Forwarded-For: "+forged+"\r\nX-Forwarded-For: "+forged+"\r\nForwarded: for="+forged+
+				"\r\nX-Real-IP: "+forged+"\r\nTrue-Client-IP: "+forged+"\r\nX_Forwarded_For: "+forged+"\r\n"+bearer(rg.Keys["unknown"])+"\r\n")
+			if want := map[bool]int{false: http.StatusUnauthorized, true: http.StatusTooManyRequests}[i == limit]; res.StatusCode != want {
+				t.Errorf("failure %d: %d, want %d", i+1, res.StatusCode, want)
+			}
+		}
+	})
+}
+
 // A19: the holder of a credential that has expired must hear that, whatever others
 // behind its address do, or it never gets a new one. It is counted by itself.
 func TestExpiredIsToldBesideOneThatSpins(t *testing.T) {

@@ -63,11 +63,11 @@ func (a *App) Serve(ctx, cut context.Context) error {
 	}
 	serve(admin, a.admin)
 	for _, l := range a.public {
-		serve(public, a.secured(a.connections.Listener(a.lingering.Listener(l))))
+		serve(public, a.secured(a.proxied(a.connections.Listener(a.lingering.Listener(l)))))
 	}
 	plain := tls.NewRedirectServer(a.redirect(), errorLog)
 	if a.plain != nil {
-		serve(plain, a.connections.Listener(a.plain))
+		serve(plain, a.proxied(a.connections.Listener(a.plain)))
 	}
 	a.handed.ready()
 	a.supervisor.ready()

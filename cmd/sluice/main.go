@@ -97,7 +97,7 @@ Start with 'sluice dev': the whole thing in one process, with nothing to install
 	root.Version = version()
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newServe(env), newCheck(env), newDev(env), newVersion(env))
+	root.AddCommand(newServe(env), newCheck(env), newDev(env), newStore(env), newVersion(env))
 	for _, c := range cli.Commands(cli.Environment{
 		Lookup: env.lookup, In: env.in, Out: env.out, Err: env.err, UserAgent: version(),
 		Explain: func(ctx context.Context, path string, question []byte) ([]byte, error) {

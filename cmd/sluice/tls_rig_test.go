@@ -18,6 +18,12 @@ import (
 // of the addresses that takes it. It gives its port.
 func balance(t *testing.T, to ...string) int {
 	t.Helper()
+	return balanceBehind(t, "", to...)
+}
+
+// balanceBehind is balance, with something before the first byte of each connection.
+func balanceBehind(t *testing.T, before string, to ...string) int {
+	t.Helper()
 	var lc net.ListenConfig
 	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -34,7 +40,7 @@ func balance(t *testing.T, to ...string) int {
 			first := int(n.Add(1))
 			running.Go(func() {
 				for i := range to {
-					if join(in, to[(first+i)%len(to)]) {
+					if join(in, before, to[(first+i)%len(to)]) {
 						return
 					}
 				}
@@ -49,9 +55,9 @@ func balance(t *testing.T, to ...string) int {
 	return l.Addr().(*net.TCPAddr).Port //nolint:errcheck // it listens on TCP
 }
 
-// join connects a connection to an address, until either side is done. It reports whether
+// join connects a connection to an address, to which it writes before, until either side is done. It reports whether
 // the address took it.
-func join(in net.Conn, address string) bool {
+func join(in net.Conn, before, address string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	out, err := new(net.Dialer).DialContext(ctx, "tcp", address)
@@ -62,6 +68,7 @@ func join(in net.Conn, address string) bool {
 	defer func() { _ = out.Close() }()
 	limit := time.Now().Add(time.Minute)
 	_, _ = in.SetDeadline(limit), out.SetDeadline(limit)
+	_, _ = io.WriteString(out, before) // the other side may be gone
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

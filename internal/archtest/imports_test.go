@@ -27,15 +27,16 @@ func layers() map[string]rule {
 			"config", "gateway", "gateway/upstream", "auth", "ratelimit", "cache",
 			"internal/tenant", "internal/refusal", "internal/secret", "internal/store/...", "internal/manage",
 			"internal/console", "internal/telemetry", "internal/tracing", "internal/usage", "internal/ursulatest/...", "internal/cli",
-			"gateway/tls", "internal/certstore",
+			"gateway/tls", "gateway/proxyproto", "internal/certstore",
 		}, tests: []string{"bench/...", "internal/redistest", "internal/realpart", "internal/realclients", "internal/bubble", "internal/syncbuf", "internal/postgrestest", "internal/pebbletest", "internal/otlptest"}},
 
 		// The two that speak HTTP refusals. gateway never learns where accounts are kept.
 		"gateway": {imports: []string{
-			"gateway/upstream", "auth", "ratelimit", "cache",
+			"gateway/proxyproto", "gateway/upstream", "auth", "ratelimit", "cache",
 			"internal/tenant", "internal/refusal", "internal/telemetry", "internal/tracing", "internal/secret", "internal/usage",
 		}, tests: []string{"internal/ursulatest/...", "internal/store/...", "internal/bubble", "internal/syncbuf", "internal/otlptest"}},
-		"gateway/tls": {imports: []string{"internal/refusal"}, tests: []string{"internal/bubble", "internal/pebbletest"}},
+		"gateway/proxyproto": {tests: []string{"internal/bubble"}},
+		"gateway/tls":        {imports: []string{"internal/refusal"}, tests: []string{"internal/bubble", "internal/pebbletest"}},
 		"internal/manage": {imports: []string{
 			"auth", "internal/store", "internal/tenant", "internal/refusal", "internal/secret", "internal/telemetry", "internal/usage",
 		}, tests: []string{"internal/ursulatest/...", "internal/store/...", "internal/bubble", "internal/syncbuf", "internal/postgrestest", "internal/realpart"}},
@@ -110,6 +111,7 @@ func libraries() map[string][]string {
 		"go.uber.org/zap/...":                     {"cmd/sluice", "gateway", "gateway/tls", "gateway/upstream", "internal/manage", "internal/telemetry"},
 		"github.com/prometheus/client_golang/...": {"cmd/sluice", "gateway", "gateway/upstream", "ratelimit", "cache", "internal/telemetry"},
 		"github.com/zeebo/blake3":                 {"internal/apiclient", "internal/ursulatest/..."},
+		"github.com/pires/go-proxyproto":          {"gateway/proxyproto"},
 		"golang.org/x/net/...":                    {"cmd/sluice", "gateway/...", "internal/ursulatest/..."},
 		"golang.org/x/sync/...":                   {"cmd/sluice", "gateway/...", "auth", "cache", "internal/..."},
 		"golang.org/x/term":                       {"internal/cli"},

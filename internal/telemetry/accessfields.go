@@ -14,7 +14,7 @@ func AccessFields() []Field {
 	return []Field{
 		{"request_id", "", "Also in the answer's `X-Request-Id`, in the node's log and in the records of changes: the client's own where it sent one of `[A-Za-z0-9._-]{1,64}`."},
 		{"trace_id", "the request was traced", "The W3C trace id, by which its spans are found."},
-		{"client", "", "Address of the peer, or of who stands behind `trusted_proxies`."},
+		{"client", "", "Address of the peer, or of who stands [behind `trusted_proxies`](operations.md#behind-a-load-balancer)."},
 		{"proto", "", "`HTTP/1.1`, `HTTP/2.0`, …"},
 		{"method", "", "As the client sent it, cut and cleaned."},
 		{"operation", "", "What was asked for, one of few words; `none`: it was not understood."},

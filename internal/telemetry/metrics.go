@@ -24,6 +24,7 @@ type Metrics struct {
 	redirects prometheus.Counter
 	retries   prometheus.Counter
 	in, out   prometheus.Counter
+	headers   *prometheus.CounterVec
 	panics    prometheus.Counter
 	beats     prometheus.Counter
 	unlogged  prometheus.Counter
@@ -104,6 +105,7 @@ func ofParts() []Description {
 		{"sluice_usage_export_written_timestamp_seconds", "gauge", "Unix time at which usage was written to the export file last; 0 = never.", nil},
 		{"sluice_usage_merged_total", "counter", "Batches of usage that became a part of the one before, since too many were pending. Nothing of them is lost.", nil},
 		{"sluice_connections_refused_total", "counter", "Connections closed unread, since their address had server.connections_per_address open.", nil},
+		{"sluice_proxy_headers_total", "counter", "Connections by what became of their PROXY header (proxy_protocol), by outcome. Those of trusted_proxies that go on: client (it names one), balancer (it names nobody: a health check), none (left out, where it is optional). Closed: untrusted (the peer is none of trusted_proxies), missing (there was none), malformed, late (it did not come within 10 s), crowded (4096 of the peer's connections have none yet).", []string{"outcome"}},
 		{"sluice_client_addresses", "gauge", "Client addresses with connections open.", nil},
 		{"sluice_certificate_expires_timestamp_seconds", "gauge", "Unix time at which the certificate in use expires, by the names that the gateway has certificates for; 0 while there is none.", []string{"domain"}},
 		{"sluice_certificate_failing", "gauge", "1 while it is time for another certificate, which could not be had: the one before stays in use.", []string{"domain"}},
@@ -136,6 +138,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	m.ejections = m.counter("sluice_upstream_ejections_total")
 	bytes := m.counter("sluice_bytes_total")
 	m.in, m.out = bytes.WithLabelValues("in"), bytes.WithLabelValues("out")
+	m.headers = m.counter("sluice_proxy_headers_total")
 	m.panics = m.counter("sluice_panics_total").WithLabelValues()
 	m.beats = m.counter("sluice_heartbeats_total").WithLabelValues()
 	m.unlogged = m.counter("sluice_log_lines_sampled_out_total").WithLabelValues()
@@ -305,6 +308,9 @@ func (m *Metrics) Bytes(in, out int64) {
 
 // Heartbeat counts a comment on a silent tail.
 func (m *Metrics) Heartbeat() { m.beats.Inc() }
+
+// Header counts a connection by what became of its PROXY header.
+func (m *Metrics) Header(outcome string) { m.headers.WithLabelValues(outcome).Inc() }
 
 // Panicked counts a fault of the gateway's own.
 func (m *Metrics) Panicked() { m.panics.Inc() }

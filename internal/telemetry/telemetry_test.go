@@ -84,6 +84,7 @@ func TestMetricsAreThoseDescribed(t *testing.T) {
 	m.Node("127.0.0.1:1", "silent")
 	m.Nodes(map[string]bool{"127.0.0.1:2": true})
 	m.Bytes(3, 4)
+	m.Header("late")
 	m.Panicked()
 	m.Reloaded(true, time.Unix(5, 0))
 	m.Reloaded(false, time.Time{})
