@@ -294,6 +294,13 @@ type CORS struct {
 
 // Server is the section for the public server.
 type Server struct {
+	// Connections that clients may have open at one time, over all addresses. One too
+	// many is answered 503 and closed, or closed unread with TLS. 0: half of the
+	// descriptors that the process may have open, the other half being for nodes, less
+	// some that are kept for the rest (docs/operations.md). More than descriptors allow is
+	// lowered to seven eighths of those that can be had.
+	Connections int `yaml:"connections" default:"0" eg:"10000" min:"0" max:"1000000"`
+
 	// Connections that one client address (IPv6: one /64) may have open; those over
 	// it are closed unread. Not for the addresses in `trusted_proxies`; whom they name by
 	// the PROXY protocol is counted. 0: any number.

@@ -120,7 +120,7 @@ func TestGoodFiles(t *testing.T) {
 		Export: "/var/lib/sluice/usage.jsonl", Flush: 10 * time.Second, ChunkBytes: 4 * KiB, StreamReads: 100,
 		KeepBatches: 48 * time.Hour, KeepHours: 72 * time.Hour,
 	}
-	full.Server.FailedCredentialsPerMinute, full.Server.ConnectionsPerAddress = 0, 50
+	full.Server.FailedCredentialsPerMinute, full.Server.ConnectionsPerAddress, full.Server.Connections = 0, 50, 5000
 	full.Audit.Keep = 24 * time.Hour
 	full.Redis = Redis{URL: secret.New("rediss://user:word@10.0.0.9:6380/2"), Addrs: []string{"10.0.0.10:26379"}, MasterName: "limits", Mode: "sentinel"}
 	full.Limits = Limits{

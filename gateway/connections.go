@@ -6,25 +6,31 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"sluice/gateway/proxyproto"
 )
 
-// Connections bound how many connections one client address may have open at one
-// time (IPv6: one /64), before TLS and before a byte is read (H16). It is safe for
-// concurrent use. Its memory is that of the connections that are open.
+// Connections bound how many connections clients may have open at one time: each
+// address (IPv6: one /64), and all together (O08), before TLS and before a byte is read
+// (H16). It is safe for concurrent use. Its memory is that of the connections that are
+// open.
 type Connections struct {
+	surplus
 	limit   atomic.Int64
 	trusted atomic.Pointer[[]netip.Prefix]
 	refused atomic.Int64
-	all     atomic.Int64 // open, counted by address or not
+	all     atomic.Int64  // open, counted by address or not
+	stall   time.Duration // see countedConn.Write
 
 	mu   sync.Mutex
 	open map[netip.Addr]int
 }
 
 // NewConnections makes a bound with nobody counted.
-func NewConnections() *Connections { return &Connections{open: make(map[netip.Addr]int)} }
+func NewConnections() *Connections {
+	return &Connections{surplus: newSurplus(), stall: readStall, open: make(map[netip.Addr]int)}
+}
 
 // Set puts a limit in force for connections that come from now on; 0 is none.
 // Those of trusted proxies are not counted, since they bring many clients' requests, but
@@ -67,32 +73,37 @@ func (c *Connections) Count(client netip.Addr) (give func(), ok bool) {
 	return func() { c.give(from) }, true
 }
 
-// Listener counts the connections of l.
-func (c *Connections) Listener(l net.Listener) net.Listener { return &countingListener{l, c} }
+// Listener counts the connections of l. Those over the bound of all are closed.
+func (c *Connections) Listener(l net.Listener) net.Listener { return &countingListener{l, c, false} }
 
 type countingListener struct {
 	net.Listener
 	count *Connections
+	tells bool // those over the bound of all are told so
 }
 
-// Accept implements net.Listener. A connection too many is closed at once, and
-// costs the others nothing but that.
+// Accept implements net.Listener. A connection too many is turned away at once, and
+// costs the others nothing but that. What may pass is an error that has net/http wait a
+// while and go on.
 func (l *countingListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
 		if err != nil {
-			return nil, err
+			return nil, l.count.unaccepted(err)
+		}
+		if !l.count.enter() {
+			l.count.turnAway(conn, l.tells)
+			continue
 		}
 		peer := addressOf(conn.RemoteAddr().String())
 		if l.count.Trusted(peer) {
-			l.count.all.Add(1)
-			return &countedConn{Conn: conn, count: l.count}, nil
+			return l.count.hold(conn, nil), nil
 		}
 		from := addressPrefix(peer)
 		if l.count.take(from) {
-			l.count.all.Add(1)
-			return &countedConn{Conn: conn, count: l.count, from: &from}, nil
+			return l.count.hold(conn, &from), nil
 		}
+		l.count.all.Add(-1)
 		l.count.refused.Add(1)
 		_ = conn.Close()
 	}
@@ -123,6 +134,7 @@ type countedConn struct {
 	count *Connections
 	from  *netip.Addr // nil: it counts for no address
 	once  sync.Once
+	late  *time.Timer // ends a write that takes too long
 }
 
 // CloseWrite is for net/http, which has the client read what is on its way.
@@ -136,6 +148,7 @@ func (c *countedConn) CloseWrite() error {
 // Close implements net.Conn.
 func (c *countedConn) Close() error {
 	c.once.Do(func() {
+		c.late.Stop()
 		c.count.all.Add(-1)
 		if c.from != nil {
 			c.count.give(*c.from)

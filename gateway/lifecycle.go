@@ -118,7 +118,7 @@ func (c *chain) unanswered(client context.Context, s *Scope, err error) error {
 	var node *upstream.Error
 	if errors.As(err, &node) {
 		switch node.Kind {
-		case upstream.NoUpstream, upstream.Unreachable, upstream.NoLeader:
+		case upstream.NoUpstream, upstream.NoRoom, upstream.Unreachable, upstream.NoLeader:
 			s.attempt.Unsent(client)
 		default: // a node may have it
 		}

@@ -196,6 +196,7 @@ func refusalCases() map[refusal.Code][]refusalCase {
 		refusal.UpstreamUnreachable: {
 			{name: "U07 node gone", provoke: stopped},
 			{name: "U07 three refuse", rig: rigOptions{cluster: 3}, provoke: stopped},
+			{name: "O08 no connection to spare", provoke: withoutRoom},
 		},
 		refusal.NoLeader:              {{name: "all redirect", rig: rigOptions{cluster: 2}, provoke: redirecting, redirected: 2}},
 		refusal.UploadBudgetExhausted: {{name: "budget taken", rig: rigOptions{change: func(o *Options) { o.Budget = NewBodyBudget(1000); o.Pace.BudgetWait = 10 * time.Millisecond }}, provoke: secondUpload}},
@@ -254,6 +255,17 @@ func secondTail(t *testing.T, rg *rig) answer {
 	}
 	rg.Cluster.ResetRequests()
 	return writing(tail)(t, rg)
+}
+
+// withoutRoom writes while a tail has the only connection to nodes that there may be.
+func withoutRoom(t *testing.T, rg *rig) answer {
+	rg.Pool.SetMaxConnections(1)
+	rg.write(t, rg.dial(t), "GET /acme/s.priv?offset=now&live=sse HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n\r\n")
+	if err := rg.Cluster.WaitTails(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	rg.Cluster.ResetRequests()
+	return rg.Do(t, "POST", "/acme/s.priv", key, `{"n":1}`, "Content-Type", rigType)
 }
 
 func secondUpload(t *testing.T, rg *rig) answer {

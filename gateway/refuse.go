@@ -96,6 +96,8 @@ func asRefusal(err error) *refusal.Refusal {
 		return refusal.New(refusal.AuthorizationUnavailable, err)
 	case errors.Is(err, auth.ErrForbidden):
 		return refusal.New(refusal.Forbidden, err)
+	case errors.As(err, &node) && node.Kind == upstream.NoRoom:
+		return connectionsExhausted(err)
 	case errors.As(err, &node):
 		return refusal.New(nodeCode(node.Kind), err)
 	default:
@@ -103,11 +105,17 @@ func asRefusal(err error) *refusal.Refusal {
 	}
 }
 
+// connectionsExhausted is the refusal where the gateway itself has no connection to
+// spare. The code is one that clients know: it proves that nothing was applied.
+func connectionsExhausted(cause error) *refusal.Refusal {
+	return refusal.Because(refusal.UpstreamUnreachable, "The gateway has as many connections open as it can hold; nothing was applied. Try again after Retry-After seconds.", cause)
+}
+
 func nodeCode(k upstream.Kind) refusal.Code {
 	switch k {
 	case upstream.NoUpstream:
 		return refusal.NoUpstream
-	case upstream.Unreachable:
+	case upstream.Unreachable, upstream.NoRoom:
 		return refusal.UpstreamUnreachable
 	case upstream.NoLeader:
 		return refusal.NoLeader

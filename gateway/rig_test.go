@@ -59,6 +59,7 @@ type rigOptions struct {
 	origins []string                        // of pages
 	issuers *auth.IssuersOptions            // of other issuers; their list is set by the test
 	wrap    func(http.Handler) http.Handler // stands before the gateway
+	around  func(net.Listener) net.Listener // the gateway's own
 }
 
 // rigOrigin is what clients call every rig.
@@ -156,7 +157,7 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	t.Cleanup(rg.Pool.Close)
 	rg.Options.Upstream = rg.Pool
 	rg.begin(t, o)
-	rg.listen(t, o.wrap)
+	rg.listen(t, o.wrap, o.around)
 	if rg.Cluster != nil {
 		rg.createStreams(t, rg.Content)
 		rg.identified(t)
@@ -217,7 +218,7 @@ type rigNodes struct{ *telemetry.Metrics }
 func (r rigNodes) NodeChanged(node, state string) { r.Node(node, state) }
 func (rigNodes) ClusterChanged(string)            {}
 
-func (rg *rig) listen(t testing.TB, wrap func(http.Handler) http.Handler) {
+func (rg *rig) listen(t testing.TB, wrap func(http.Handler) http.Handler, around func(net.Listener) net.Listener) {
 	t.Helper()
 	var handler http.Handler = rg.Gateway
 	if wrap != nil {
@@ -227,6 +228,9 @@ func (rg *rig) listen(t testing.TB, wrap func(http.Handler) http.Handler) {
 	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
+	}
+	if around != nil {
+		l = around(l)
 	}
 	server := NewServer(handler, log.New(rg.Log, "server: ", 0))
 	done := make(chan struct{})

@@ -64,7 +64,7 @@ const (
 	endPanic        ending = "panic"
 	endShutdown     ending = "shutdown"
 	endCredential   ending = "credential" // a tail whose credential has ended
-	endStalled      ending = "stalled"    // a client that stopped reading its tail
+	endStalled      ending = "stalled"    // a client that stopped reading
 	endDrain        ending = "drain"      // a tail that was ended since the gateway stops
 	endMaxAge       ending = "max_age"    // a tail that was older than tails.max_age
 )
@@ -90,6 +90,9 @@ func (c *chain) newScope(w http.ResponseWriter, r *http.Request) *Scope {
 	s.Client = clientAddress(r, c.TrustedProxies)
 	c.beginSpan(s, r)
 	s.answer.ResponseWriter = w
+	if r.ProtoMajor > 1 {
+		s.answer.stream, s.answer.stall = true, c.Pace.TailWrite
+	}
 	return s
 }
 

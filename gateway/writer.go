@@ -24,6 +24,8 @@ type recorder struct {
 	use    usage.Answer // what was sent, for the log and the meter
 
 	stall   time.Duration // longest time that a write may take; 0 = any
+	stream  bool          // of HTTP/2: its end is written once the handler has returned
+	late    time.Time     // when the write under way has
 	stalled bool          // one has taken longer
 	gone    bool          // one has failed otherwise: there is no client any more
 
@@ -65,11 +67,19 @@ func (w *recorder) Write(p []byte) (int, error) {
 	if w.status == 0 {
 		w.writeHeader(http.StatusOK)
 	}
-	w.writing()
-	n, err := w.ResponseWriter.Write(p)
-	w.use.Sent(n)
-	w.written(err)
-	return n, err
+	for sent := 0; ; {
+		piece := p[sent:]
+		if w.stall > 0 {
+			piece = piece[:min(len(piece), readPiece)] // each has its time
+		}
+		w.writing()
+		n, err := w.ResponseWriter.Write(piece)
+		w.use.Sent(n)
+		w.written(err)
+		if sent += n; err != nil || sent >= len(p) {
+			return sent, err
+		}
+	}
 }
 
 // beat writes a heartbeat and flushes it. Its bytes are no data.
@@ -102,7 +112,8 @@ func (w *recorder) FlushError() error {
 // writing bounds the write that follows.
 func (w *recorder) writing() {
 	if w.stall > 0 {
-		w.deadline(time.Now().Add(w.stall))
+		w.late = time.Now().Add(w.stall)
+		w.deadline(w.late)
 	}
 }
 
@@ -110,7 +121,8 @@ func (w *recorder) writing() {
 // the stream, also where nothing is being written: a silent tail would be cut.
 func (w *recorder) written(err error) {
 	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
+	// A stream of HTTP/2 whose deadline passes is reset, and says no more.
+	case errors.Is(err, os.ErrDeadlineExceeded), err != nil && w.stream && !time.Now().Before(w.late):
 		w.stalled = true
 	case err != nil:
 		w.gone = true
@@ -140,9 +152,13 @@ func (w *recorder) until(end time.Time) {
 }
 
 // release takes the deadline of a write that failed off, so that it does not meet
-// the next request.
+// the next request. Of a stream what is left to be written has its time.
 func (w *recorder) release() {
-	if w.stall > 0 && !w.stalled {
+	switch {
+	case w.stall == 0 || w.stalled:
+	case w.stream:
+		w.writing()
+	default:
 		w.deadline(time.Time{})
 	}
 }

@@ -82,6 +82,7 @@ type App struct {
 
 	metering    *metering // nil where nothing is metered
 	connections *gateway.Connections
+	operators   *gateway.Connections // of the admin listener
 	lingering   *gateway.Lingering
 	random      io.Reader // of request ids
 	now         func() time.Time
@@ -100,8 +101,9 @@ func newApp(o appOptions) (*App, error) {
 		registry: prometheus.NewRegistry(), draining: make(chan struct{}),
 		public: o.Public, admin: o.Admin, handed: o.Handed, successor: make(chan struct{}), supervisor: supervisor{o.Log},
 		now: o.Now, random: newBuffered(rand.Reader), reloading: make(chan struct{}, 1), connections: gateway.NewConnections(),
-		lingering: gateway.NewLingering(),
+		lingering: gateway.NewLingering(), operators: gateway.NewConnections(),
 	}
+	a.watchConnections()
 	if a.now == nil {
 		a.now = time.Now
 	}
@@ -184,7 +186,7 @@ func (a *App) apply(c *config.Config) error {
 	if a.stored != nil {
 		a.stored.auditKeep.Store(int64(c.Audit.Keep))
 	}
-	a.connections.Set(c.Server.ConnectionsPerAddress, c.TrustedProxies)
+	a.boundConnections(c)
 	if size := int64(c.Limits.BodyBudget); size != a.budget.Size() {
 		a.budget = gateway.NewBodyBudget(size)
 	}

@@ -42,6 +42,7 @@ func (a *App) Serve(ctx, cut context.Context) error {
 	public := gateway.NewServer(a.gateway.Load(), errorLog)
 	public.BaseContext = func(net.Listener) context.Context { return base }
 	admin := gateway.NewServer(a.operator(), errorLog)
+	a.operators.MakeRoom(admin)
 	var group errgroup.Group
 	failed, fail := context.WithCancel(ctx)
 	defer fail()
@@ -61,13 +62,16 @@ func (a *App) Serve(ctx, cut context.Context) error {
 		fail()
 		return group.Wait()
 	}
-	serve(admin, a.admin)
+	serve(admin, a.operators.Listener(a.admin))
 	for _, l := range a.public {
-		serve(public, a.secured(a.proxied(a.connections.Listener(a.lingering.Listener(l)))))
+		serve(public, a.counted(a.lingering.Listener(l)))
 	}
+	surplus := gateway.NewServer(nil, errorLog)
+	gateway.ServeSurplus(surplus)
+	serve(surplus, a.connections.Surplus())
 	plain := tls.NewRedirectServer(a.redirect(), errorLog)
 	if a.plain != nil {
-		serve(plain, a.proxied(a.connections.Listener(a.plain)))
+		serve(plain, a.proxied(a.inTheClear(a.plain)))
 	}
 	a.handed.ready()
 	a.supervisor.ready()
@@ -80,6 +84,7 @@ func (a *App) Serve(ctx, cut context.Context) error {
 	_ = public.Close()
 	_ = admin.Close()
 	_ = plain.Close()
+	_ = surplus.Close()
 	fail()
 	err = group.Wait()
 	a.log.Info("stopped", zap.Error(err))

@@ -23,7 +23,7 @@ func (n nodeClient) Do(r *http.Request) (*http.Response, error) {
 	var e *upstream.Error
 	if errors.As(err, &e) {
 		switch e.Kind {
-		case upstream.Unreachable, upstream.NoLeader, upstream.NoUpstream:
+		case upstream.Unreachable, upstream.NoLeader, upstream.NoUpstream, upstream.NoRoom:
 			err = fmt.Errorf("%w: %w", manage.ErrNotApplied, err)
 		default: // a node may have it
 		}

@@ -33,7 +33,7 @@ func (a *App) gauges(lost func() int64) error {
 		a.usageGauges(),
 		telemetry.CounterFunc(a.registry, "sluice_connections_refused_total", func() float64 { return float64(a.connections.Refused()) }),
 		telemetry.GaugeFunc(a.registry, "sluice_client_addresses", func() float64 { return float64(a.connections.Addresses()) }),
-		telemetry.GaugeFunc(a.registry, "sluice_open_connections", func() float64 { return float64(a.connections.Open()) }),
+		a.connectionGauges(),
 		a.gatewayGauges(),
 		a.traceGauges(),
 		telemetry.BuildInfo(a.registry, release()),

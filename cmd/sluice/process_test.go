@@ -22,6 +22,12 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) == "1" {
 		main()
 	}
+	if load := os.Getenv(asSlowLoad); load != "" {
+		if err := runSlowLoad(load); err != nil {
+			panic(err)
+		}
+		os.Exit(0)
+	}
 	os.Exit(m.Run())
 }
 
@@ -53,13 +59,21 @@ func startProcess(t *testing.T) (p *process, path string) {
 // and takes the process' end of its log. It does not wait for the process.
 func runProcess(t *testing.T, e *edge, file string, log *os.File) (p *process, path string) {
 	t.Helper()
+	return runProcessBy(t, e, file, log)
+}
+
+// runProcessBy is runProcess by way of another program, to which the command is given
+// behind its own arguments.
+func runProcessBy(t *testing.T, e *edge, file string, log *os.File, by ...string) (p *process, path string) {
+	t.Helper()
 	address, admin := freePort(t), freePort(t)
 	e.URL, e.Admin = "http://"+address, "http://"+admin
 	file = strings.Replace(file, "listen: 127.0.0.1:0\n", "listen: "+address+"\n", 1)
 	file = strings.Replace(file, `admin: {listen: "127.0.0.1:0"}`, `admin: {listen: "`+admin+`"}`, 1)
 	path = filepath.Join(t.TempDir(), "sluice.yaml")
 	writeFile(t, path, file)
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), os.Args[0], "serve", "--config", path)
+	words := append(by, os.Args[0], "serve", "--config", path)
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), words[0], words[1:]...)
 	cmd.Env = append(os.Environ(), asProgram+"=1")
 	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {

@@ -9,10 +9,11 @@ import (
 // is known of its effect.
 type Kind int
 
-// The kinds. NoUpstream, Unreachable and NoLeader prove that no byte of the
+// The kinds. NoUpstream, NoRoom, Unreachable and NoLeader prove that no byte of the
 // request reached a node that did not send it away; the others prove nothing.
 const (
 	NoUpstream  Kind = iota // no node is configured
+	NoRoom                  // the gateway itself had no connection to spare
 	Unreachable             // no node took a connection
 	NoLeader                // every node that was asked redirected
 	Failed                  // an exchange broke after it may have begun
@@ -24,6 +25,8 @@ func (k Kind) String() string {
 	switch k {
 	case NoUpstream:
 		return "no_upstream"
+	case NoRoom:
+		return "no_room"
 	case Unreachable:
 		return "unreachable"
 	case NoLeader:

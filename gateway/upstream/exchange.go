@@ -50,7 +50,9 @@ func (p *Pool) exchange(ctx context.Context, req *http.Request, w *walk, n *node
 	if w.meta.LongPoll {
 		took = -1
 	}
-	p.observer.Exchanged(n.host, outcome, took)
+	if err == nil || what != eventNoRoom { // nobody was asked
+		p.observer.Exchanged(n.host, outcome, took)
+	}
 	return res, what, err
 }
 
@@ -114,6 +116,8 @@ func (p *Pool) once(ctx context.Context, req *http.Request, w *walk, n *node, fr
 // became says what became of a try that ended with err.
 func (t *try) became(err error) event {
 	switch {
+	case !t.Connected() && isOurs(err):
+		return eventNoRoom
 	case !t.Connected():
 		return eventUnconnected
 	case errors.Is(err, wire.ErrHeadTimeout), errors.Is(err, errEjectedSilent):

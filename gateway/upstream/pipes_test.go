@@ -27,11 +27,12 @@ type pipeNode struct {
 	d      *double
 	conns  chan net.Conn
 	done   chan struct{}
-	dial   atomic.Int64 // how long a connection takes, in ns; more than ConnectTimeout = none
-	refuse atomic.Bool  // takes no connection
-	last   atomic.Bool  // ends each connection with its answer, as a node that drains
-	probed atomic.Int64 // connections for probes and questions about the identity
-	dialed atomic.Int64 // connections for requests, those that did not come about too
+	dial   atomic.Int64          // how long a connection takes, in ns; more than ConnectTimeout = none
+	refuse atomic.Bool           // takes no connection
+	lack   atomic.Pointer[error] // what connecting to it fails with, on this side
+	last   atomic.Bool           // ends each connection with its answer, as a node that drains
+	probed atomic.Int64          // connections for probes and questions about the identity
+	dialed atomic.Int64          // connections for requests, those that did not come about too
 
 	mu   sync.Mutex
 	open []net.Conn
@@ -197,6 +198,9 @@ func (ps *pipes) node(address string) *pipeNode {
 }
 
 func (n *pipeNode) connect(ctx context.Context) (net.Conn, error) {
+	if lack := n.lack.Load(); lack != nil {
+		return nil, *lack
+	}
 	takes := time.Duration(n.dial.Load())
 	timer := time.NewTimer(min(takes, ConnectTimeout))
 	defer timer.Stop()

@@ -68,6 +68,7 @@ type Pool struct {
 	next       atomic.Uint64
 	leaders    leaders
 	leads      leads
+	room       room
 	identities identities
 
 	mu     sync.Mutex // guards changes of nodes, and told
@@ -89,7 +90,8 @@ func New(o Options) (*Pool, error) {
 		probeDial = dial
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &Pool{dial: dial, prober: newProber(probeDial), asker: newProber(probeDial), observer: o.Observer, ctx: ctx, cancel: cancel}
+	p := &Pool{prober: newProber(probeDial), asker: newProber(probeDial), observer: o.Observer, ctx: ctx, cancel: cancel}
+	p.dial = p.bounded(dial)
 	if p.observer == nil {
 		p.observer = nobody{}
 	}

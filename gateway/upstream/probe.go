@@ -80,7 +80,7 @@ func (p *Pool) probe(ctx context.Context, n *node) (fresh bool) {
 	defer timer.Stop()
 	res, err := p.prober.RoundTrip(req)
 	if err != nil {
-		p.unanswered(ctx, n)
+		p.unanswered(ctx, n, err)
 		return false
 	}
 	n.mu.Lock()
@@ -102,9 +102,10 @@ func (p *Pool) become(n *node, s State) bool {
 	return changed
 }
 
-// unanswered puts a node out after a probe without an answer.
-func (p *Pool) unanswered(ctx context.Context, n *node) {
+// unanswered puts a node out after a probe without an answer, which ended with err.
+func (p *Pool) unanswered(ctx context.Context, n *node, err error) {
 	switch cause := context.Cause(ctx); {
+	case isOurs(err): // nobody was asked
 	case cause == nil:
 		p.eject(n, Stopped)
 	case errors.Is(cause, context.DeadlineExceeded):

@@ -5,6 +5,7 @@ package upstream
 //
 //	what happened                              a read   a keyed append   any other
 //	no connection came about                   next     next             next
+//	the gateway had none to spare              end      end              end
 //	a kept connection had ended, unwritten     same     same             same
 //	a kept connection ended, unanswered        same     end              end
 //	silent, or ejected as silent               once     once             end
@@ -14,8 +15,8 @@ package upstream
 // next: another node, since nothing has reached this one. same: this node, on
 // another connection. once: another node, one time in all; of a keyed append
 // only a 2xx of it counts, since a refusal there says nothing of the first. end:
-// the outcome is unknown, and the client is told so. wait: the node may still
-// answer what it has taken.
+// the client is told what is known: nothing was sent where no connection was to be
+// had, else the outcome is unknown. wait: the node may still answer what it has taken.
 //
 // Go's own transport would repeat a read on a kept connection by itself; that is
 // stopped (exchange.go), so that every repetition is one of this table.
@@ -45,6 +46,7 @@ type event int
 
 const (
 	eventUnconnected event = iota
+	eventNoRoom
 	eventUnwritten
 	eventUnanswered
 	eventSilent
@@ -66,6 +68,7 @@ const (
 // table is the table above, row by row.
 var table = [...][3]action{
 	eventUnconnected: {actNext, actNext, actNext},
+	eventNoRoom:      {actEnd, actEnd, actEnd},
 	eventUnwritten:   {actSame, actSame, actSame},
 	eventUnanswered:  {actSame, actEnd, actEnd},
 	eventSilent:      {actOnce, actOnce, actEnd},
@@ -82,6 +85,8 @@ func kindOf(what event) Kind {
 	switch what {
 	case eventUnconnected, eventUnwritten:
 		return Unreachable
+	case eventNoRoom:
+		return NoRoom
 	case eventSilent, eventStopped:
 		return TimedOut
 	case eventUnanswered, eventBroken:

@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -13,12 +14,12 @@ import (
 // socketOptions reads what the kernel has of a connection.
 func socketOptions(t *testing.T, conn net.Conn) map[string]int {
 	t.Helper()
-	tcp, ok := conn.(*net.TCPConn)
+	socket, ok := conn.(syscall.Conn)
 	if !ok {
 		t.Errorf("the connection is a %T", conn)
 		return nil
 	}
-	raw, err := tcp.SyscallConn()
+	raw, err := socket.SyscallConn()
 	if err != nil {
 		t.Error(err)
 		return nil

@@ -116,7 +116,9 @@ func (w *walk) failed(k Kind, n *node, cause error) error {
 }
 
 func (w *walk) afterError(at attempt, what event, cause error) (attempt, error) {
-	w.pool.leaders.drop(w.key, at.node)
+	if what != eventNoRoom {
+		w.pool.leaders.drop(w.key, at.node)
+	}
 	ended := w.failed(kindOf(what), at.node, cause)
 	switch table[what][w.class] {
 	case actNext:

@@ -93,6 +93,7 @@ func TestMetricsAreThoseDescribed(t *testing.T) {
 		"sluice_token_cache_entries", "sluice_token_cache_capacity", "sluice_issuers_failing", "sluice_issuers_without_keys", "sluice_failure_subjects", "sluice_open_uploads", "sluice_redis_degraded", "sluice_replicas", "sluice_client_addresses",
 		"sluice_store_lost", "sluice_store_read_timestamp_seconds", "sluice_store_revision", "sluice_store_keys", "sluice_store_accounts", "sluice_store_streams", "sluice_store_unknown", "sluice_streams_retried",
 		"sluice_usage_store_pending", "sluice_usage_store_written_timestamp_seconds", "sluice_usage_export_pending", "sluice_usage_export_written_timestamp_seconds",
+		"sluice_connections_bound", "sluice_upstream_connections", "sluice_upstream_connections_bound",
 	}
 	for _, name := range functions {
 		if err := GaugeFunc(r, name, func() float64 { return 1 }); err != nil {
@@ -103,6 +104,8 @@ func TestMetricsAreThoseDescribed(t *testing.T) {
 		"sluice_trace_spans_sent_total", "sluice_trace_spans_dropped_total",
 		"sluice_log_lines_dropped_total", "sluice_tokens_seen_total", "sluice_tokens_new_total", "sluice_connections_refused_total",
 		"sluice_usage_store_failures_total", "sluice_usage_export_failures_total", "sluice_usage_merged_total",
+		"sluice_connections_turned_away_total", "sluice_admin_connections_turned_away_total", "sluice_accept_failures_total",
+		"sluice_upstream_connections_short_total",
 	} {
 		if err := CounterFunc(r, name, func() float64 { return 1 }); err != nil {
 			t.Fatal(err)

@@ -1,0 +1,34 @@
+package gateway
+
+import (
+	"net"
+	"net/netip"
+	"time"
+)
+
+// Of the answers of which a client reads nothing, or next to nothing, each held its
+// connection and the one to the node for as long as it liked (S09, H16). For each
+// readPiece of what is written to it a client has readStall, which is a KiB a second,
+// as with bodies the other way: on the connection, whatever is spoken on it, and over
+// HTTP/2 on each stream too, whose client may stop one alone. Only the time in which a
+// write waits for the client counts, so that a silent tail, or a node that takes its
+// time, is cut by neither.
+const (
+	readStall = 30 * time.Second
+	readPiece = 32 << 10
+)
+
+func (c *Connections) hold(conn net.Conn, from *netip.Addr) *countedConn {
+	held := &countedConn{Conn: conn, count: c, from: from}
+	// In the past, so that the write under way ends as one whose deadline passes.
+	held.late = time.AfterFunc(c.stall, func() { _ = conn.SetWriteDeadline(time.Unix(1, 0)) })
+	held.late.Stop()
+	return held
+}
+
+// Write implements net.Conn. What net/http and TLS write comes one at a time.
+func (c *countedConn) Write(p []byte) (int, error) {
+	c.late.Reset(c.count.stall * time.Duration(1+len(p)/readPiece))
+	defer c.late.Stop()
+	return c.Conn.Write(p)
+}
