@@ -195,11 +195,12 @@ func tailCaps(c *Config, file string, root *yaml.Node) []tailCap {
 }
 
 // Crowded lists the limits of open tails that a process which may have so many descriptors
-// open could not hold: each tail takes two at most, the client's and the node's.
+// open could not hold: each tail takes two at most, the client's and the node's. 0: the
+// number is not known, and there is nothing to say.
 func (c *Config) Crowded(descriptors uint64) []Problem {
 	var all []Problem
 	for _, t := range c.tailCaps {
-		if uint64(max(t.tails, 0))*2 <= descriptors { //nolint:mnd // see above
+		if descriptors == 0 || uint64(max(t.tails, 0))*2 <= descriptors { //nolint:mnd // see above
 			continue
 		}
 		p := t.place

@@ -78,7 +78,9 @@ func TestCrowded(t *testing.T) {
 	if w := c.Crowded(16); len(w) != 3 || w[2].Path != "accounts[1].limits.open_tails" {
 		t.Errorf("%v", w)
 	}
-	if w := c.Crowded(1026); w != nil {
-		t.Errorf("%v", w)
+	for _, enough := range []uint64{1026, 0} {
+		if w := c.Crowded(enough); w != nil {
+			t.Errorf("%d: %v", enough, w)
+		}
 	}
 }

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"sluice/config"
 	"sluice/internal/store/memory"
@@ -92,14 +90,4 @@ func warningsOf(ctx context.Context, path string, c *config.Config, offline bool
 		}
 	}
 	return all, nil
-}
-
-// descriptors is how many files a process may have open here: of serve as a service its
-// supervisor may say otherwise.
-func descriptors() uint64 {
-	var l unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
-		return math.MaxUint64
-	}
-	return l.Max // to which Go raises the soft one
 }

@@ -17,7 +17,7 @@ func TestCheckStrict(t *testing.T) {
 	}
 	// Where so many may be open there is nothing to say; config's own tests have all cases.
 	held, notHeld := exitFailed, "LimitNOFILE"
-	if descriptors() >= 2*900_000 {
+	if n := descriptors(); n == 0 || n >= 2*900_000 {
 		held, notHeld = exitDone, "good: "
 	}
 	good, unwise := file("good.yaml", ""), file("unwise.yaml", "tails: {heartbeat: 0s}\n")
