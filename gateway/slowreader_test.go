@@ -93,11 +93,15 @@ func slowRig(t *testing.T, stall time.Duration, ends bool, script func(c *upConn
 	return rg, conns, ended
 }
 
-const largeAnswer = 8 << 20
+// largeAnswer is more than all sockets on the way hold, which grow to 10 MiB.
+const largeAnswer = 32 << 20
 
 func sayLarge(c *upConn) error {
 	_, err := io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nStream-Up-To-Date: true\r\nContent-Length: "+
-		strconv.Itoa(largeAnswer)+"\r\n\r\n"+strings.Repeat("x", largeAnswer))
+		strconv.Itoa(largeAnswer)+"\r\n\r\n")
+	for part, said := strings.Repeat("x", 1<<20), 0; err == nil && said < largeAnswer; said += len(part) {
+		_, err = io.WriteString(c, part)
+	}
 	return err
 }
 
