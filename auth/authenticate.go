@@ -50,6 +50,15 @@ func New(o Options) *Authenticator {
 	}
 }
 
+// Quiet is an Authenticator that decides as a does, tells nobody that a key was used and
+// remembers no token: for questions that are no requests. As with a, the first token that names
+// a new key of another issuer may have that issuer asked.
+func (a *Authenticator) Quiet() *Authenticator {
+	quiet := *a
+	quiet.used, quiet.tokens = func(string) {}, newTokenCache(1)
+	return &quiet
+}
+
 // Authenticate reads the values of a request's Authorization headers and finds
 // out who sent it; nil, nil is an anonymous request.
 //

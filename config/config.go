@@ -105,6 +105,7 @@ type Config struct {
 
 	warnings []Problem
 	expiries []expiry
+	tailCaps []tailCap
 }
 
 // Admin is the listener for the operator (design §11).

@@ -26,6 +26,9 @@ const minimal = "origin: https://streams.example.com\nursula: {nodes: [\"http://
 // signed adds a key for tokens, without which there is a warning.
 const signed = "auth: {signing_keys: [\"${SIGNING_KEY}\"]}\n"
 
+// proxied adds the proxy that ends TLS, without which there is another.
+const proxied = "trusted_proxies: [10.0.0.9]\n"
+
 func parse(t *testing.T, text string) *Config {
 	t.Helper()
 	c, err := Parse("sluice.yaml", []byte(text), testOptions())
@@ -279,8 +282,7 @@ func TestSecretsAreNeverPrinted(t *testing.T) {
 // L10: limits of 0 and limits left out were taken for one another. 0 closes,
 // absent is the default, and the odd ones are remarked on.
 func TestLimitsOfZeroAndAbsent(t *testing.T) {
-	c := parse(t, minimal+signed+`
-limits: {default: {requests_per_second: 5, burst: 6, open_tails: 0}}
+	c := parse(t, minimal+signed+proxied+`limits: {default: {requests_per_second: 5, burst: 6, open_tails: 0}}
 accounts:
   - {id: acme, limits: {requests_per_second: 0}}
   - {id: beta, limits: {burst: 1}}
@@ -328,7 +330,7 @@ accounts:
 	if diff := cmp.Diff(slices.Concat(odd, []string{"sluice.yaml:9 accounts[0].keys[0].expires_at"}), list(at)); diff != "" {
 		t.Errorf("at the expiry (-want +got):\n%s", diff)
 	}
-	if w := parse(t, minimal+signed).Warnings(at); w != nil {
+	if w := parse(t, minimal+signed+proxied).Warnings(at); w != nil {
 		t.Errorf("warnings of a plain file: %v", w)
 	}
 }

@@ -51,7 +51,7 @@ func TestWarningsOfCredentials(t *testing.T) {
 		"no count of failures":         {minimal + signed + "server: {failed_credentials_per_minute: 0}", nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			warnings := parse(t, tc.file).Warnings(time.Time{})
+			warnings := parse(t, strings.TrimSuffix(tc.file, "\n")+"\n"+proxied).Warnings(time.Time{})
 			got := make([]string, 0, len(warnings))
 			for _, w := range warnings {
 				got = append(got, fmt.Sprintf("%d %s", w.Line, w.Path))

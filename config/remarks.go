@@ -38,6 +38,7 @@ func (c *Config) remark(file string, root *yaml.Node) {
 	for _, f := range odd(c) {
 		c.warnings = append(c.warnings, place(f))
 	}
+	c.tailCaps = tailCaps(c, file, root)
 	for i, a := range c.Accounts {
 		for j, k := range a.Keys {
 			if k.ExpiresAt.IsZero() {
@@ -62,6 +63,7 @@ func odd(c *Config) []finding {
 		}
 	}
 	f.oddAuth(c)
+	f.unwise(c)
 	if slices.Contains(c.CORS.Origins, "*") {
 		f.add("cors.origins", "lets the page of any site read answers from within its visitors' browsers, public streams on a private network too; list the origins where you know them")
 	}

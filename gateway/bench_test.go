@@ -67,8 +67,8 @@ func newChainBench(tb testing.TB, method, target, keyName string) *chainBench {
 		Metrics: metrics, Budget: NewBodyBudget(1 << 20), Now: time.Now, Random: steadyRandom{}, Pace: Pace{}.withDefaults(),
 	}, open)
 	b.serve = func(*Scope, http.ResponseWriter, *http.Request) error { return nil }
-	for _, step := range slices.Backward(b.chain.order()) {
-		b.serve = step(b.serve)
+	for _, st := range slices.Backward(b.chain.order()) {
+		b.serve = st.run(b.serve)
 	}
 	b.chain.serve = b.serve
 	b.writer = discardWriter{http.Header{}}

@@ -22,8 +22,8 @@ func newMeteredBench(tb testing.TB, tc chainCase, meter Meter) *chainBench {
 		_, err := w.Write(body)
 		return err
 	}
-	for _, step := range slices.Backward(b.chain.order()) {
-		b.chain.serve = step(b.chain.serve)
+	for _, st := range slices.Backward(b.chain.order()) {
+		b.chain.serve = st.run(b.chain.serve)
 	}
 	return b
 }

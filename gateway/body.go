@@ -125,6 +125,25 @@ func (c *chain) readBody(next handler) handler {
 	}
 }
 
+// lookAtBody stands in for readBody in a chain that only looks: the share of its account's
+// uploads and the room that a body of its declared length would have. No byte of it is
+// there, so how it comes, and how long one of undeclared length is, it does not say.
+func (c *chain) lookAtBody(next handler) handler {
+	return func(s *Scope, w http.ResponseWriter, r *http.Request) error {
+		if size := r.ContentLength; !s.bodyDone && size >= 0 {
+			share := c.newUpload(s)
+			defer share.release()
+			if err := share.grow(r.Context(), size); err != nil {
+				return err
+			}
+			if !c.Budget.fits(size) {
+				return refusal.New(refusal.UploadBudgetExhausted, nil)
+			}
+		}
+		return next(s, w, r)
+	}
+}
+
 // collect reads the body into memory that has been reserved before: 1 MiB at
 // first, then twice as much each time, and never more than was declared (facts
 // U10, U11). A declared length reserves nothing by itself: who declares much and

@@ -40,6 +40,10 @@ func (b *BodyBudget) Used() int64 { return b.used.Load() }
 // Size is the whole budget in bytes.
 func (b *BodyBudget) Size() int64 { return b.total }
 
+// fits reports whether a body of n bytes would have its room at this instant, as far as what
+// is taken in all tells. It takes nothing.
+func (b *BodyBudget) fits(n int64) bool { return b.used.Load()+n <= b.total }
+
 // reservation is what one body holds of the budget.
 type reservation struct {
 	budget *BodyBudget

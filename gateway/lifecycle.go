@@ -22,6 +22,8 @@ type Lifecycle interface {
 	// Begin writes down that a change is about to go to a node. An error that is a
 	// *refusal.Refusal says why it may not; whatever the error is, nothing is sent.
 	Begin(ctx context.Context, c StreamChange) (Attempt, error)
+	// Look is the error that Begin would give at this instant. It writes nothing down.
+	Look(ctx context.Context, c StreamChange) error
 }
 
 // StreamChange is a PUT or DELETE of a stream, who sends it and from where.

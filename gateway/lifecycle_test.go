@@ -40,6 +40,13 @@ func (l *ledger) Begin(_ context.Context, c StreamChange) (Attempt, error) {
 	return &noted{l, c}, nil
 }
 
+// Look implements Lifecycle.
+func (l *ledger) Look(context.Context, StreamChange) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.refuses
+}
+
 func (l *ledger) take() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -15,6 +15,9 @@ import (
 // where that is nobody that is known. client is the address it came from.
 type Management interface {
 	Serve(w http.ResponseWriter, r *http.Request, client netip.Addr) (*auth.Principal, error)
+	// Look says what Serve would refuse a request with, as far as its head tells, and counts
+	// nothing; nil where what is stored, or the body, decides.
+	Look(r *http.Request) (*auth.Principal, error)
 }
 
 // manage hands a request on to the Management API, which finds out by itself who asks.

@@ -31,6 +31,8 @@ type OperatorOptions struct {
 	// Reload loads the configuration again and puts it in force. It returns the
 	// changed fields that need a restart.
 	Reload func(ctx context.Context) (restart []string, err error)
+	// Explain says what would become of a request; its error is ErrQuestion, or a fault.
+	Explain func(ctx context.Context, q Question) (Explanation, error)
 	// Metrics serves /metrics.
 	Metrics http.Handler
 	// Management serves the operator's part of the Management API, under /v1; nil: there
@@ -71,9 +73,10 @@ func NewOperator(o OperatorOptions) http.Handler {
 		"/readyz":  only(http.MethodGet, op.ready),
 		"/metrics": op.guarded(only(http.MethodGet, o.Metrics.ServeHTTP)),
 		"/reload":  op.guarded(only(http.MethodPost, op.reload)),
+		"/explain": op.guarded(only(http.MethodPost, op.explain)),
 	}
 	unknown := op.guarded(func(w http.ResponseWriter, r *http.Request) {
-		say(w, r, refusal.Because(refusal.NotFound, "The operator's listener has /livez, /readyz, /metrics, POST /reload, /v1 where there is a store, and /debug/pprof/ where admin.pprof is true.", nil))
+		say(w, r, refusal.Because(refusal.NotFound, "The operator's listener has /livez, /readyz, /metrics, POST /reload, POST /explain, /v1 where there is a store, and /debug/pprof/ where admin.pprof is true.", nil))
 	})
 	profiles := op.guarded(only(http.MethodGet, profile))
 	management := unknown
@@ -171,6 +174,29 @@ func (o operator) reload(w http.ResponseWriter, r *http.Request) {
 		restart = []string{}
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"reloaded": true, "restart_needed": restart})
+}
+
+// maxQuestion bounds a question, in bytes of JSON: a head of 32 KiB and some more, so that
+// one that is too large can be asked about.
+const maxQuestion = 128 << 10
+
+func (o operator) explain(w http.ResponseWriter, r *http.Request) {
+	var q Question
+	in := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxQuestion))
+	in.DisallowUnknownFields()
+	if err := in.Decode(&q); err != nil || in.More() {
+		say(w, r, refusal.Because(refusal.InvalidRequest, `A question is one JSON object: {"method":"GET","url":"/acme/s.events","headers":["Accept: */*"],"client":"203.0.113.7"}, of 128 KiB at most.`, err))
+		return
+	}
+	e, err := o.Explain(r.Context(), q)
+	switch {
+	case errors.Is(err, ErrQuestion):
+		say(w, r, refusal.Because(refusal.InvalidRequest, err.Error()+".", err))
+	case err != nil:
+		say(w, r, refusal.From(err))
+	default:
+		writeJSON(w, http.StatusOK, e)
+	}
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {

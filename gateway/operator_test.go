@@ -242,6 +242,45 @@ func TestOperatorReload(t *testing.T) {
 	}
 }
 
+// POST /explain asks for the token as the others do, takes one question of bounded size, and
+// says what is wrong with what is none.
+func TestOperatorExplains(t *testing.T) {
+	rg := newRig(t, rigOptions{})
+	handler := NewOperator(OperatorOptions{Token: secret.New(operatorToken), Metrics: http.NotFoundHandler(), Explain: rg.Gateway.Explain})
+	ask := func(method, token, body string) answer {
+		r := httptest.NewRequestWithContext(t.Context(), method, "/explain", strings.NewReader(body))
+		r.Header.Set("Authorization", "Bearer "+token)
+		rec := httptest.NewRecorder()
+		handler.ServeHTTP(rec, r)
+		res := rec.Result()
+		defer func() { _ = res.Body.Close() }()
+		return answer{res, rec.Body.String()}
+	}
+	good := `{"method":"GET","url":"/acme/s.priv","headers":["Authorization: Bearer ` + rg.Keys[key] + `"],"client":"203.0.113.7"}`
+	for name, tc := range map[string]struct {
+		method, token, body string
+		want                int
+		says                string
+	}{
+		"a question":       {"POST", operatorToken, good, 200, `"outcome":"forwarded"`},
+		"its client":       {"POST", operatorToken, good, 200, "client 203.0.113.7"},
+		"a refusal":        {"POST", operatorToken, `{"url":"/acme/s.priv"}`, 200, `"code":"INVALID_CREDENTIAL"`},
+		"no token":         {"POST", "x", good, 401, "operator's token"},
+		"another method":   {"GET", operatorToken, "", 405, "METHOD_NOT_ALLOWED"},
+		"no JSON":          {"POST", operatorToken, "x", 400, "one JSON object"},
+		"an unknown word":  {"POST", operatorToken, `{"uri":"/"}`, 400, "one JSON object"},
+		"two questions":    {"POST", operatorToken, good + good, 400, "one JSON object"},
+		"too large":        {"POST", operatorToken, `{"url":"` + strings.Repeat("a", maxQuestion) + `"}`, 400, "128 KiB"},
+		"no address":       {"POST", operatorToken, `{"url":"/","client":"here"}`, 400, "client is no address"},
+		"a line of a head": {"POST", operatorToken, `{"url":"/","headers":["a: b\nc: d"]}`, 400, "a line break"},
+		"no header":        {"POST", operatorToken, `{"url":"/","headers":["Accept"]}`, 400, "Name: value"},
+	} {
+		if res := ask(tc.method, tc.token, tc.body); res.StatusCode != tc.want || !strings.Contains(res.Text, tc.says) || strings.Contains(res.Text, rg.Keys[key]) {
+			t.Errorf("%s: %d %s", name, res.StatusCode, res.Text)
+		}
+	}
+}
+
 // Where admin.pprof is false there are no profiles, whoever asks; where it is true, only
 // those that say nothing of what the process was given.
 func TestOperatorProfiles(t *testing.T) {

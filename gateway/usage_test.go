@@ -344,6 +344,8 @@ func (f managed) Serve(w http.ResponseWriter, r *http.Request, _ netip.Addr) (*a
 	return f(w, r)
 }
 
+func (managed) Look(*http.Request) (*auth.Principal, error) { return nil, nil }
+
 // M07: what is refused for a limit is not billed, with no byte of it.
 func TestRefusedIsNotBilled(t *testing.T) {
 	m := newMeterRig()

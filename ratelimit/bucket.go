@@ -27,6 +27,27 @@ func (b *buckets) allow(s Subject, r Rate, now time.Time) Decision {
 	return Decision{Allowed: true, Remaining: max(0, int(limiter.TokensAt(now)))}
 }
 
+// look is what allow would decide. It changes nothing: a bucket that is missing is a full
+// one, and one of another rate counts as it would after the change.
+func (b *buckets) look(s Subject, r Rate, now time.Time) Decision {
+	if now.Before(b.latest) {
+		now = b.latest
+	}
+	known, ok := b.bySubject[s]
+	switch {
+	case !ok:
+		return Decision{Allowed: true, Remaining: r.Burst - 1}
+	case known.rate != r:
+		l := level{rate: r}
+		l.set(known.limiter.TokensAt(now), 0)
+		return l.look(0)
+	case shortfall(known.limiter, now) > 0:
+		return Decision{RetryAfter: wait(known.limiter, now)}
+	default:
+		return Decision{Allowed: true, Remaining: max(0, int(known.limiter.TokensAt(now)-1))}
+	}
+}
+
 // limiter finds the subject's bucket, set to r, or makes a full one.
 func (b *buckets) limiter(s Subject, r Rate, now time.Time) *rate.Limiter {
 	if known, ok := b.bySubject[s]; ok {

@@ -89,6 +89,30 @@ func (r *Redis) Acquire(ctx context.Context, s Subject, limit int) (Lease, error
 	return &sharedLease{holds: r.holds, key: key}, nil
 }
 
+// LookTail implements Tails: by what this replica holds.
+func (r *Redis) LookTail(s Subject, limit int) error {
+	if r.Degraded() {
+		limit = r.alone.Load().tails(limit)
+	}
+	if limit <= 0 || r.TailsOf(s) >= limit {
+		return ErrExhausted
+	}
+	return nil
+}
+
+// LookUpload implements Uploads: by what this replica holds.
+func (r *Redis) LookUpload(s Subject, l UploadLimits, bytes int64) error {
+	if err := l.closed(); err != nil {
+		return err
+	}
+	if r.Degraded() {
+		l = r.alone.Load().uploads(l)
+	}
+	var now uploadCount
+	now.bodies, now.bytes = r.UploadsOf(s)
+	return now.refuses(l, bytes)
+}
+
 // AcquireUpload implements Uploads, and waits as Acquire does.
 func (r *Redis) AcquireUpload(ctx context.Context, s Subject, l UploadLimits, bytes int64) (Upload, error) {
 	if err := ctx.Err(); err != nil {

@@ -38,6 +38,14 @@ func (l *level) take(now time.Duration) bool {
 	return true
 }
 
+// look is what taking one would come to now; the copy is all that it is taken from.
+func (l level) look(now time.Duration) Decision {
+	if !l.take(now) {
+		return Decision{RetryAfter: l.wait(now)}
+	}
+	return Decision{Allowed: true, Remaining: max(0, int(l.tokensAt(now)))}
+}
+
 // wait is the shortest wait after now that brings it to one token; why it looks
 // twice says wait in bucket.go.
 func (l *level) wait(now time.Duration) time.Duration {

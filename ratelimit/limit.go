@@ -51,6 +51,9 @@ type Limiter interface {
 	// change. Allow never blocks and never calls out, and is safe for concurrent
 	// use.
 	Allow(s Subject, r Rate) Decision
+	// Look is what Allow would answer at this instant, and counts nothing: no bucket is
+	// made, changed or refilled by it. Remaining is what the request would leave.
+	Look(s Subject, r Rate) Decision
 }
 
 // ErrExhausted says that a subject has all the tails open that it may have.
@@ -63,6 +66,12 @@ type Tails interface {
 	// ended; with an error nothing is taken. A slot is taken until its Lease is
 	// released. It is safe for concurrent use.
 	Acquire(ctx context.Context, s Subject, limit int) (Lease, error)
+	// LookTail is the error that Acquire would give at this instant, as far as this process
+	// knows: nil or ErrExhausted. It takes nothing and asks nobody, so that slots which
+	// others hold of a shared limit are not seen.
+	LookTail(s Subject, limit int) error
+	// TailsOf is the number of tails that s has open in this process.
+	TailsOf(s Subject) int
 }
 
 // Lease is one slot taken.
@@ -108,6 +117,9 @@ type Uploads interface {
 	// ErrUploadsExhausted, ErrUploadBytesExhausted, or wraps ctx's where that had
 	// ended; with an error nothing is taken. It is safe for concurrent use.
 	AcquireUpload(ctx context.Context, s Subject, l UploadLimits, bytes int64) (Upload, error)
+	// LookUpload is the error that AcquireUpload would give at this instant, as far as this
+	// process knows, or nil. It takes nothing and asks nobody.
+	LookUpload(s Subject, l UploadLimits, bytes int64) error
 }
 
 // Upload is the slot and the bytes of one large body.

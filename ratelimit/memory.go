@@ -78,6 +78,18 @@ func (m *Memory) Allow(s Subject, r Rate) Decision {
 	return sh.rates.allow(s, r, now)
 }
 
+// Look implements Limiter.
+func (m *Memory) Look(s Subject, r Rate) Decision {
+	if r.PerSecond <= 0 || r.Burst <= 0 {
+		return Decision{RetryAfter: ClosedRetryAfter}
+	}
+	now := m.now()
+	sh := m.shard(s)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return sh.rates.look(s, r, now)
+}
+
 // Subjects is the number of buckets in memory, for metrics and tests.
 func (m *Memory) Subjects() int {
 	n := 0
@@ -147,10 +159,18 @@ func (l *memoryLease) Release() {
 	}
 }
 
+// LookTail implements Tails.
+func (m *Memory) LookTail(s Subject, limit int) error {
+	if limit <= 0 || m.TailsOf(s) >= limit {
+		return ErrExhausted
+	}
+	return nil
+}
+
 // OpenTails is the number of tails open, of all subjects, for metrics.
 func (m *Memory) OpenTails() int { return int(m.open.Load()) }
 
-// TailsOf is the number of tails that s has open.
+// TailsOf implements Tails.
 func (m *Memory) TailsOf(s Subject) int {
 	sh := m.shard(s)
 	sh.mu.Lock()

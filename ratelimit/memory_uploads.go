@@ -20,6 +20,28 @@ func (c *uploadCount) fits(more, limit int64, others bool) bool {
 	return !others || more <= limit-c.bytes
 }
 
+// refuses says why no further body of so many bytes may begin; nil where it may.
+func (c *uploadCount) refuses(l UploadLimits, bytes int64) error {
+	switch {
+	case c.bodies >= l.Uploads:
+		return ErrUploadsExhausted
+	case !c.fits(bytes, l.Bytes, c.bodies > 0):
+		return ErrUploadBytesExhausted
+	default:
+		return nil
+	}
+}
+
+// LookUpload implements Uploads.
+func (m *Memory) LookUpload(s Subject, l UploadLimits, bytes int64) error {
+	if err := l.closed(); err != nil {
+		return err
+	}
+	var now uploadCount
+	now.bodies, now.bytes = m.UploadsOf(s)
+	return now.refuses(l, bytes)
+}
+
 // AcquireUpload implements Uploads. It never waits; ctx is only asked whether it
 // has ended.
 func (m *Memory) AcquireUpload(ctx context.Context, s Subject, l UploadLimits, bytes int64) (Upload, error) {
@@ -36,11 +58,8 @@ func (m *Memory) AcquireUpload(ctx context.Context, s Subject, l UploadLimits, b
 	if count == nil {
 		count = &uploadCount{subject: s.own()}
 	}
-	switch {
-	case count.bodies >= l.Uploads:
-		return nil, ErrUploadsExhausted
-	case !count.fits(bytes, l.Bytes, count.bodies > 0):
-		return nil, ErrUploadBytesExhausted
+	if err := count.refuses(l, bytes); err != nil {
+		return nil, err
 	}
 	if sh.uploads == nil {
 		sh.uploads = make(map[Subject]*uploadCount)

@@ -194,6 +194,17 @@ func (r *Redis) Allow(s Subject, rate Rate) Decision {
 	return r.rates.allow(s, rate, r.alone.Load().rate(rate), false)
 }
 
+// Look implements Limiter.
+func (r *Redis) Look(s Subject, rate Rate) Decision {
+	if rate.PerSecond <= 0 || rate.Burst <= 0 {
+		return Decision{RetryAfter: ClosedRetryAfter}
+	}
+	if r.link.Load() != nil {
+		return r.rates.look(s, rate, true)
+	}
+	return r.rates.look(s, r.alone.Load().rate(rate), false)
+}
+
 // Degraded reports whether the limits are this replica's own at the moment.
 func (r *Redis) Degraded() bool { return r.link.Load() == nil }
 
@@ -209,7 +220,7 @@ func (r *Redis) OpenTails() int { return r.holds.openOf(keyTails) }
 // OpenUploads is the number of large bodies under way in this replica, for metrics.
 func (r *Redis) OpenUploads() int { return r.holds.openOf(keyUploads) }
 
-// TailsOf is the number of tails that s has open in this replica.
+// TailsOf implements Tails: of this replica alone.
 func (r *Redis) TailsOf(s Subject) int {
 	n, _ := r.holds.slotsOf(holdKey{keyTails, s})
 	return n

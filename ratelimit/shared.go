@@ -97,23 +97,16 @@ func (r *sharedRates) allow(s Subject, account, rate Rate, counted bool) Decisio
 	now := at.Sub(r.start)
 	b := sh.kept.bySubject[s]
 	if b == nil {
-		b = &sharedBucket{
-			subject: s.own(), level: level{tokens: float64(rate.Burst), at: now, rate: rate},
-			used: sh.used, told: sh.used, from: sh.used, began: now, last: now, spread: true,
-		}
+		b = sh.fresh(s.own(), rate, now)
 		sh.kept.add(b.subject, b, at, r.idle)
 	}
-	if b.rate != rate {
-		b.change(rate, now)
-		b.set(max(b.tokens, -r.mostDebt(rate, counted)), now)
-	}
+	r.hold(b, rate, counted, now)
 	b.account, b.asked = account, now
 	if !b.take(now) {
-		if !counted {
-			return Decision{RetryAfter: b.wait(now)}
+		if counted {
+			sh.enqueue(b) // what others have used may be less, or more, than is known here
 		}
-		sh.enqueue(b) // what others have used may be less, or more, than is known here
-		return Decision{RetryAfter: r.wait(b, now)}
+		return r.refused(b, counted, now)
 	}
 	if counted {
 		if b.used == b.told {
@@ -126,6 +119,50 @@ func (r *sharedRates) allow(s Subject, account, rate Rate, counted bool) Decisio
 		b.used++
 		sh.used++
 		sh.enqueue(b)
+	}
+	return Decision{Allowed: true, Remaining: max(0, int(b.tokensAt(now)))}
+}
+
+// fresh is a full bucket, of which nothing is known yet.
+func (sh *shardOfShared) fresh(s Subject, rate Rate, now time.Duration) *sharedBucket {
+	return &sharedBucket{
+		subject: s, level: level{tokens: float64(rate.Burst), at: now, rate: rate},
+		used: sh.used, told: sh.used, from: sh.used, began: now, last: now, spread: true,
+	}
+}
+
+// hold puts another rate in force for a bucket.
+func (r *sharedRates) hold(b *sharedBucket, rate Rate, counted bool, now time.Duration) {
+	if b.rate != rate {
+		b.change(rate, now)
+		b.set(max(b.tokens, -r.mostDebt(rate, counted)), now)
+	}
+}
+
+func (r *sharedRates) refused(b *sharedBucket, counted bool, now time.Duration) Decision {
+	if !counted {
+		return Decision{RetryAfter: b.wait(now)}
+	}
+	return Decision{RetryAfter: r.wait(b, now)}
+}
+
+// look is what allow would decide, by a copy of the bucket.
+func (r *sharedRates) look(s Subject, rate Rate, counted bool) Decision {
+	read := r.now()
+	sh := r.shard(s)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if read.Before(sh.kept.latest) {
+		read = sh.kept.latest
+	}
+	now := read.Sub(r.start)
+	b := sh.fresh(s, rate, now)
+	if known := sh.kept.bySubject[s]; known != nil {
+		*b = *known
+		r.hold(b, rate, counted, now)
+	}
+	if !b.take(now) {
+		return r.refused(b, counted, now)
 	}
 	return Decision{Allowed: true, Remaining: max(0, int(b.tokensAt(now)))}
 }

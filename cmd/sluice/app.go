@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -293,7 +294,7 @@ func (a *App) reload() ([]string, error) {
 
 // warn logs what is legal in a configuration but unwise.
 func (a *App) warn(c *config.Config) {
-	for _, w := range c.Warnings(time.Now()) {
+	for _, w := range slices.Concat(c.Warnings(time.Now()), c.Crowded(descriptors())) {
 		a.log.Warn("configuration: " + w.String())
 	}
 }

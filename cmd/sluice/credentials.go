@@ -39,7 +39,7 @@ func (a *App) declare(c *config.Config) (content memory.Content, put func() erro
 	}
 }
 
-// credentials builds what tells who somebody is.
+// credentials opens the directory, and builds what tells who somebody is.
 func (a *App) credentials(c *config.Config, content memory.Content) (err error) {
 	var used func(keyID string)
 	if c.Store.Configured() {
@@ -53,6 +53,13 @@ func (a *App) credentials(c *config.Config, content memory.Content) (err error) 
 		}
 		a.directory = a.declared
 	}
+	a.identities(c, used)
+	return nil
+}
+
+// identities builds what tells who somebody is by the directory, which is there. used is told
+// of keys that were used; nil: nobody is.
+func (a *App) identities(c *config.Config, used func(keyID string)) {
 	a.issuers = auth.NewIssuers(auth.IssuersOptions{
 		Origin: c.Origin, Now: time.Now,
 		Changed: a.issuerChanged,
@@ -61,7 +68,6 @@ func (a *App) credentials(c *config.Config, content memory.Content) (err error) 
 	a.authenticator = auth.New(auth.Options{Directory: a.directory, Now: time.Now, Origin: c.Origin, Issuers: a.issuers, Used: used})
 	a.exchanges = ratelimit.NewMemory(ratelimit.MemoryOptions{Now: time.Now})
 	a.failures = ratelimit.NewMemory(ratelimit.MemoryOptions{Now: time.Now})
-	return nil
 }
 
 // issuerChanged has open tails looked at: credentials of an issuer may have ended.

@@ -96,9 +96,12 @@ func (a *App) Serve(ctx, cut context.Context) error {
 // operator is the handler of the admin listener.
 func (a *App) operator() http.Handler {
 	return gateway.NewOperator(gateway.OperatorOptions{
-		Token:   a.started.Admin.Token,
-		Parts:   a.parts,
-		Reload:  a.Reload,
+		Token:  a.started.Admin.Token,
+		Parts:  a.parts,
+		Reload: a.Reload,
+		Explain: func(ctx context.Context, q gateway.Question) (gateway.Explanation, error) {
+			return a.gateway.Load().Explain(ctx, q)
+		},
 		Metrics: promhttp.HandlerFor(a.registry, promhttp.HandlerOpts{}),
 
 		Profiles:   a.profiles,

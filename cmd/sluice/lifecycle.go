@@ -22,6 +22,11 @@ func (p protocol) Begin(ctx context.Context, c gateway.StreamChange) (gateway.At
 	return attempt, nil
 }
 
+// Look implements gateway.Lifecycle.
+func (p protocol) Look(ctx context.Context, c gateway.StreamChange) error {
+	return p.Protocol.Look(ctx, manage.StreamChange(c))
+}
+
 // lifecycle is what PUT and DELETE of a stream are told to; nil where they are refused.
 func (a *App) lifecycle(c *config.Config) gateway.Lifecycle {
 	if c.Streams.Lifecycle != config.Protocol {

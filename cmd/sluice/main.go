@@ -20,6 +20,7 @@ const (
 	exitDone   = 0
 	exitFailed = 1
 	exitUsage  = 2
+	exitRefuse = 3 // of explain: it was explained, and is refused
 )
 
 func main() {
@@ -52,12 +53,15 @@ func run(ctx context.Context, args []string, env environment) int {
 	var usage usageError
 	var clientUsage cli.UsageError
 	var silent silentError
+	var refused cli.RefusedError
 	switch {
 	case err == nil:
 		return exitDone
 	case errors.As(err, &usage), errors.As(err, &clientUsage):
 		_, _ = fmt.Fprintf(env.err, "sluice: %v\nRun '%s --help' for what it takes.\n", err, cmd.CommandPath())
 		return exitUsage
+	case errors.As(err, &refused):
+		return exitRefuse
 	case errors.As(err, &silent):
 		return exitFailed
 	default:
@@ -94,7 +98,12 @@ Start with 'sluice dev': the whole thing in one process, with nothing to install
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(newServe(env), newCheck(env), newDev(env), newStore(env), newVersion(env))
-	for _, c := range cli.Commands(cli.Environment{Lookup: env.lookup, In: env.in, Out: env.out, Err: env.err, UserAgent: version()}) {
+	for _, c := range cli.Commands(cli.Environment{
+		Lookup: env.lookup, In: env.in, Out: env.out, Err: env.err, UserAgent: version(),
+		Explain: func(ctx context.Context, path string, question []byte) ([]byte, error) {
+			return explainByFile(ctx, path, question, env)
+		},
+	}) {
 		if c.Name() == "api-key" {
 			c.AddCommand(newGenerate(env)) // it knows the operator's file, which cli does not
 		}

@@ -21,6 +21,9 @@ type Environment struct {
 	Out, Err io.Writer
 	// UserAgent is what the program calls itself.
 	UserAgent string
+	// Explain has the operator's file at path decide on a request; question and answer are
+	// JSON, as of POST /explain of the admin listener.
+	Explain func(ctx context.Context, path string, question []byte) ([]byte, error)
 	// Terminal tells whether a stream is a person's terminal; nil = by its file.
 	Terminal func(stream any) bool
 }
@@ -38,7 +41,7 @@ func usagef(format string, args ...any) error { return UsageError{Err: fmt.Error
 // Commands are the commands of this package, most of them groups. A caller may add
 // commands of its own to a group.
 func Commands(env Environment) []*cobra.Command {
-	all := []*cobra.Command{newAccount(env), newAPIKey(env), newStream(env), newToken(env), newAudit(env), newUsage(env)}
+	all := []*cobra.Command{newAccount(env), newAPIKey(env), newStream(env), newToken(env), newAudit(env), newUsage(env), newExplain(env)}
 	for _, g := range all {
 		commands := g.Commands()
 		if len(commands) == 0 || g.Annotations[runsItself] != "" {

@@ -19,7 +19,7 @@ const configurationHead = `# The operator's file
 
 One YAML file says everything: ` + "`sluice serve --config FILE`" + `. ` + "`sluice check --config FILE`" + ` reads it with the
 same code and says what is wrong, every problem at once, each with its line and what to write instead; it exits 0 where
-there is none, warnings or not, else 1.
+there is none, else 1. What is legal but unwise is a warning, in the same form, and a problem with ` + "`--strict`" + `.
 
 ## How it is read
 

@@ -146,25 +146,48 @@ func (a *API) Serve(w http.ResponseWriter, r *http.Request, client netip.Addr) (
 	return c.principal, rep.write(w, r)
 }
 
+// Look says what Serve would refuse a request of the owner's API with, as far as its head
+// tells: nil where what is stored, or the body, decides. It counts nothing, the calls that
+// an account may make are not looked at, and nobody is told that a key was used. Its results
+// are as those of Serve.
+func (a *API) Look(r *http.Request) (*auth.Principal, error) {
+	quiet := *a
+	quiet.o.Allow, quiet.o.Authenticator = nil, a.o.Authenticator.Quiet()
+	c := &call{r: r}
+	if _, err := quiet.prepare(c); err != nil {
+		return c.principal, asRefusal(err)
+	}
+	return c.principal, nil
+}
+
 func (a *API) answer(c *call) (reply, error) {
+	target, err := a.prepare(c)
+	if err != nil {
+		return reply{}, err
+	}
+	return target.handle(c)
+}
+
+// prepare finds out what a call is, and refuses by its head.
+func (a *API) prepare(c *call) (target, error) {
 	r := c.r
 	target, err := a.route(r)
 	if err != nil {
-		return reply{}, err
+		return target, err
 	}
 	c.id = target.id
 	if !target.open {
 		if err := a.admit(c, target); err != nil {
-			return reply{}, err
+			return target, err
 		}
 	}
 	if c.query, err = parseQuery(r.URL.RawQuery, target.parameters); err != nil {
-		return reply{}, err
+		return target, err
 	}
 	if r.ContentLength != 0 && !target.body {
-		return reply{}, refusal.Because(refusal.InvalidRequest, "This request takes no body: send none.", nil)
+		return target, refusal.Because(refusal.InvalidRequest, "This request takes no body: send none.", nil)
 	}
-	return target.handle(c)
+	return target, nil
 }
 
 // admit finds the account that a call is about, and whether it may be made.

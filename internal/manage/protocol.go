@@ -100,6 +100,18 @@ func (p *Protocol) Begin(ctx context.Context, c StreamChange) (*Attempt, error) 
 	return &Attempt{p: p, by: by, row: row, remove: c.Remove}, nil
 }
 
+// Look says what Begin would refuse a change with at this instant, and writes nothing down;
+// nil where it may go to a node. The error is a *refusal.Refusal.
+func (p *Protocol) Look(ctx context.Context, c StreamChange) error {
+	ctx, cancel := context.WithTimeout(ctx, beginWait)
+	defer cancel()
+	row, err := p.o.Streams.LookBegin(ctx, c.Account, c.Stream, c.Remove)
+	if err != nil {
+		return p.refuse(row, c.Remove, err)
+	}
+	return nil
+}
+
 // wantedType is what a new row says until a node has: Ursula's own default where the
 // request has no type that a row could hold.
 func wantedType(text string) string {

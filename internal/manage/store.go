@@ -43,6 +43,8 @@ type StreamStore interface {
 	// there is none; want.Doomed is what a DELETE is for. The error comes with the row: store.ErrGone, store.ErrTaken,
 	// store.ErrDeclared; store.ErrNotFound without the account.
 	Begin(ctx context.Context, by store.Author, want store.Stream) (store.Stream, error)
+	// LookBegin is the error that Begin would give now, with the row; it changes nothing.
+	LookBegin(ctx context.Context, account tenant.AccountID, name tenant.StreamName, remove bool) (store.Stream, error)
 	// End ends an attempt by its answer; store.ErrNotFound says that the row is gone.
 	End(ctx context.Context, by store.Author, id string, attempt int64, what store.Outcome, seen store.Sight) error
 	// Saw notes what a node has of a stream, nil for nothing; store.ErrNotFound where the row

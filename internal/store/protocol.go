@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"time"
+
+	"sluice/internal/tenant"
 )
 
 // What clients do to a stream at its own URL, by PUT and DELETE. A request is an attempt,
@@ -65,12 +67,9 @@ func (s *Store) Begin(ctx context.Context, by Author, want Stream) (Stream, erro
 			return c.insertStream(ctx, st)
 		case err != nil:
 			return err
-		case st.State == Deleting:
-			return ErrGone
-		case st.State == Creating && !st.Protocol:
-			return ErrTaken
-		case want.Doomed != "" && st.Declared:
-			return ErrDeclared
+		}
+		if err := st.refuses(want.Doomed != ""); err != nil {
+			return err
 		}
 		busy, err := c.s.onSharedClock(ctx, c.tx, want.BusyUntil)
 		if err != nil {
@@ -96,6 +95,36 @@ func (s *Store) Begin(ctx context.Context, by Author, want Stream) (Stream, erro
 			st.ID, st.Attempts, st.Unanswered, st.Doomed, micros(busy), st.MadeBy, st.DoomedBy)
 	})
 	return st, err
+}
+
+// LookBegin is the error that Begin would give at this instant, with the same stream; nil
+// where an attempt would begin. It changes nothing.
+func (s *Store) LookBegin(ctx context.Context, account tenant.AccountID, name tenant.StreamName, remove bool) (Stream, error) {
+	if _, err := s.Account(ctx, account); err != nil {
+		return Stream{}, err
+	}
+	st, err := s.Stream(ctx, account, name)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return Stream{}, nil
+	case err != nil:
+		return Stream{}, err
+	}
+	return st, st.refuses(remove)
+}
+
+// refuses says why no client's attempt at the stream may begin; nil where one may.
+func (st *Stream) refuses(remove bool) error {
+	switch {
+	case st.State == Deleting:
+		return ErrGone
+	case st.State == Creating && !st.Protocol:
+		return ErrTaken
+	case remove && st.Declared:
+		return ErrDeclared
+	default:
+		return nil
+	}
 }
 
 // attemptBy notes who begins one.

@@ -291,3 +291,45 @@ func TestMadeAnewBesideAnother(t *testing.T) {
 		r.is(t, "another", func(st Stream) bool { return !st.Public && st.Incarnation == "7" })
 	})
 }
+
+// A look says what Begin then says, whatever the stream is, and begins nothing.
+func TestLookBegin(t *testing.T) {
+	each(t, func(t *testing.T, r *rig) {
+		ctx := t.Context()
+		is := func(what string, account tenant.AccountID, remove bool, want error) {
+			t.Helper()
+			_, err := r.LookBegin(ctx, account, "a", remove)
+			wants(t, what, err, want)
+			st := r.aStream(account, "a")
+			if remove {
+				st.Doomed = Whatever
+			}
+			if want != nil {
+				_, err = r.Begin(ctx, someone(), st)
+				wants(t, what+", begun", err, want)
+			}
+		}
+		is("no account", "none", false, ErrNotFound)
+		r.account(t, "acme")
+		is("no stream", "acme", false, nil)
+		is("no stream to delete", "acme", true, nil)
+		r.is(t, "after the looks", nil)
+		r.begin(t, "")
+		is("a client's", "acme", true, nil)
+		r.is(t, "after a look", func(st Stream) bool { return st.Attempts == 1 && st.Doomed == "" })
+		_, err := r.DeleteStream(ctx, someone(), "acme", "a")
+		must(t, err)
+		is("being deleted", "acme", false, ErrGone)
+		is("being deleted, deleted", "acme", true, ErrGone)
+
+		must(t, r.CreateAccount(ctx, someone(), Account{ID: "beta", State: tenant.Active}, nil))
+		must(t, r.CreateStream(ctx, someone(), r.aStream("beta", "a")))
+		is("being created", "beta", true, ErrTaken)
+		must(t, r.Declare(ctx, Declaration{
+			Accounts: []Account{{ID: "gamma", State: tenant.Active}},
+			Streams:  []tenant.Stream{{Account: "gamma", Name: "a", ContentType: "text/plain"}},
+		}))
+		is("declared", "gamma", false, nil)
+		is("declared, deleted", "gamma", true, ErrDeclared)
+	})
+}

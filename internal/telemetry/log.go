@@ -45,6 +45,15 @@ func Foreign(s string) string {
 	if cut {
 		s = s[:maxLogged]
 	}
+	s = Redact(s)
+	if cut {
+		s += "…"
+	}
+	return s
+}
+
+// Redact takes out of a text what looks like a credential.
+func Redact(s string) string {
 	for _, mark := range []string{"tbo_", "eyJ", "sha256:"} {
 		for {
 			i := strings.Index(s, mark)
@@ -57,9 +66,6 @@ func Foreign(s string) string {
 			}
 			s = s[:i] + redacted + s[end:]
 		}
-	}
-	if cut {
-		s += "…"
 	}
 	return s
 }

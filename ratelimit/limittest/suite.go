@@ -38,6 +38,8 @@ func Suite(t *testing.T, newSystem func(t *testing.T) System) {
 		{"the largest rate is exact", largestRate},
 		{"the largest burst is exact", largestBurst},
 		{"Remaining counts down", remainingCountsDown},
+		{"a look says what follows, and takes nothing", lookingTakesNothing},
+		{"a look at slots says what follows, and takes nothing", lookingAtSlotsTakesNothing},
 		{"a change of limits refills nothing", changeRefillsNothing},
 		{"subjects do not share", subjectsDoNotShare},
 		{"requests at one time are counted each", concurrentRequests},
