@@ -20,7 +20,7 @@ func TestSystemd(t *testing.T) {
 		missing(t, "systemd-analyze", "Debian: apt-get install systemd")
 	}
 	dir, binary := t.TempDir(), program(t)
-	units := []string{"sluice.service", "sluice.socket", "sluice-admin.socket"}
+	units := []string{"sluice.service", "sluice.socket", "sluice-admin.socket", "sluice-http.socket"}
 	for i, name := range units {
 		text := file(t, "deploy/systemd/"+name)
 		write(t, filepath.Join(dir, name), strings.ReplaceAll(text, "/usr/local/bin/sluice", binary))
