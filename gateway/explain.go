@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"sluice/internal/refusal"
 	"sluice/internal/telemetry"
 	"sluice/internal/tracing"
 )
@@ -55,7 +56,7 @@ type Explanation struct {
 	Outcome string          `json:"outcome"`
 	// Status is what the client gets; 0 where a node, the body or what is stored decides.
 	Status int `json:"status,omitempty"`
-	// Code and Message are those of the refusal; "" of Go's own answers.
+	// Code and Message are those of the refusal.
 	Code    string            `json:"code,omitempty"`
 	Message string            `json:"message,omitempty"`
 	Headers map[string]string `json:"headers,omitempty"` // of the refusal
@@ -71,7 +72,7 @@ type Explanation struct {
 // issuer asked for its keys. The error is ErrQuestion, with what to write instead.
 func (g *Gateway) Explain(ctx context.Context, q Question) (Explanation, error) {
 	c := g.current.Load()
-	r, status, err := q.request(ctx)
+	r, status, err := q.request(ctx, c.HeaderBytes)
 	if err != nil {
 		return Explanation{}, err
 	}
@@ -80,8 +81,11 @@ func (g *Gateway) Explain(ctx context.Context, q Question) (Explanation, error) 
 		e.Notes = append(e.Notes, "the URL's host is not that of origin, "+c.Origin+": whether such a request comes here is not for the gateway to say")
 	}
 	if status != 0 {
-		e.Outcome, e.Status = Refused, status
-		e.Steps = []ExplainedStep{{"server", StepRefused, "Go's HTTP server does not take it: it answers by itself, without a code, and no line of the log tells of it"}}
+		w := &headWriter{header: http.Header{}}
+		_ = refusal.Write(w, "", unread(status))
+		e.Outcome, e.Status, e.Headers = Refused, w.status, telling(w.header)
+		e.Code, e.Message = refusalIn(w.body)
+		e.Steps = []ExplainedStep{{"server", StepRefused, e.Message + " The HTTP server makes no request of it: the log has it as 'no request', under an id of its own"}}
 		return e, nil
 	}
 	d, err := newDryRun(c)

@@ -367,9 +367,9 @@ func TestExplainAgreesWithTheChain(t *testing.T) {
 func checkCoverage(t *testing.T, outcomes, steps map[string]int, protocol bool) {
 	t.Helper()
 	want := []string{
-		"forwarded 0", "answered 200", "answered 204", "refused 400", "refused 400 INVALID_REQUEST", "refused 400 INVALID_QUERY", "refused 401 INVALID_CREDENTIAL",
+		"forwarded 0", "answered 200", "answered 204", "refused 400 INVALID_REQUEST", "refused 400 INVALID_QUERY", "refused 401 INVALID_CREDENTIAL",
 		"refused 401 CREDENTIAL_EXPIRED", "refused 402 PAYMENT_REQUIRED", "refused 403 ACCOUNT_REVOKED", "refused 403 FORBIDDEN", "refused 404 NOT_FOUND",
-		"refused 405 METHOD_NOT_ALLOWED", "refused 413 REQUEST_TOO_LARGE", "refused 417", "refused 429 RATE_LIMITED", "refused 429 LIVE_READS_EXHAUSTED", "refused 431", "refused 501",
+		"refused 405 METHOD_NOT_ALLOWED", "refused 413 REQUEST_TOO_LARGE", "refused 417 INVALID_REQUEST", "refused 429 RATE_LIMITED", "refused 429 LIVE_READS_EXHAUSTED", "refused 431 INVALID_REQUEST", "refused 501 INVALID_REQUEST",
 	}
 	if protocol {
 		want = append(want, "refused 409 STREAM_ALREADY_EXISTS_CONFLICT", "answered 0")

@@ -79,6 +79,9 @@ type Options struct {
 	// resume from; the last tenth is chance's, so that those which began together do
 	// not end together. 0: any age.
 	TailMaxAge time.Duration
+	// HeaderBytes is what the server takes of a request's line and headers together; Explain
+	// tells by it. 0 = 32 KiB.
+	HeaderBytes int64
 	// TailsPerConnection is how many tails one HTTP/2 connection may have open; 0: any
 	// number, up to the requests that it may have under way.
 	TailsPerConnection int
@@ -121,6 +124,9 @@ func (g *Gateway) Swap(o Options) {
 	}
 	if o.MaxRequestBytes == 0 {
 		o.MaxRequestBytes = tenant.DefaultLimits().RequestBytes
+	}
+	if o.HeaderBytes == 0 {
+		o.HeaderBytes = maxHead
 	}
 	o.Pace = o.Pace.withDefaults()
 	g.mu.Lock()

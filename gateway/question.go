@@ -38,7 +38,7 @@ func (e questionError) Is(target error) bool { return target == ErrQuestion }
 
 // request makes the request, by the reader that reads those of clients. Where Go's own server
 // would answer before anything of ours is asked, status is what with, bare.
-func (q Question) request(ctx context.Context) (r *http.Request, status int, err error) {
+func (q Question) request(ctx context.Context, headerBytes int64) (r *http.Request, status int, err error) {
 	client := netip.MustParseAddr("127.0.0.1")
 	if q.Client != "" {
 		if client, err = netip.ParseAddr(q.Client); err != nil {
@@ -50,7 +50,7 @@ func (q Question) request(ctx context.Context) (r *http.Request, status int, err
 		return nil, 0, err
 	}
 	// What the server has read ahead may let a few KiB more pass.
-	in := &io.LimitedReader{R: strings.NewReader(text), N: maxHead}
+	in := &io.LimitedReader{R: strings.NewReader(text), N: headerBytes}
 	r, err = http.ReadRequest(bufio.NewReader(in))
 	if err != nil {
 		return nil, serverStatus(err, in.N <= 0), nil

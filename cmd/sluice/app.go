@@ -230,6 +230,7 @@ func (a *App) chainOptions(c *config.Config) gateway.Options {
 		Origins:            c.CORS.Origins,
 		Heartbeat:          c.Tails.Heartbeat,
 		TailMaxAge:         c.Tails.MaxAge,
+		HeaderBytes:        int64(a.started.Server.HeaderBytes),
 		TailsPerConnection: c.Server.TailsPerConnection,
 		Limiter:            a.limits,
 		Tails:              a.limits,

@@ -41,7 +41,7 @@ func startHAProxy(t *testing.T, file string, r *replica) (address, log string) {
 	address = freePort(t)
 	_, adminPort, _ := strings.Cut(strings.TrimPrefix(r.Admin, "http://"), ":")
 	file = strings.NewReplacer("bind :443", "bind "+address, "port 9090", "port "+adminPort, " alpn h2,http/1.1", " alpn http/1.1",
-		"10.0.0.21:443", strings.TrimPrefix(r.URL, "http://"), "10.0.0.21:8080", strings.TrimPrefix(r.URL, "http://")).Replace(file)
+		"10.0.0.21:443", r.address(), "10.0.0.21:8080", r.address()).Replace(file)
 	file = regexp.MustCompile(`.*server sluice-2.*\n`).ReplaceAllString(file, "")
 	dir := t.TempDir()
 	config := filepath.Join(dir, "haproxy.cfg")

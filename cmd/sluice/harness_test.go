@@ -113,6 +113,12 @@ func newEdge(t *testing.T, nodes ...string) *edge {
 	return e.start(t, edgeFile(e, nodes, extra), nil)
 }
 
+// address is where the edge is, host:port.
+func (e *edge) address() string {
+	_, address, _ := strings.Cut(e.URL, "://")
+	return address
+}
+
 // start runs an App of the file, and waits until it is ready unless it cannot.
 func (e *edge) start(t *testing.T, file string, load func() (*config.Config, error)) *edge {
 	t.Helper()
