@@ -132,7 +132,7 @@ func await(t *testing.T, e *edge, cmd *exec.Cmd) *process {
 
 // schemeOf is what URLs of a file's public listener begin with.
 func schemeOf(file string) string {
-	if strings.Contains(file, "\ntls: {") {
+	if strings.Contains(file, "\ntls: {") && !strings.Contains(file, `mode: "off"`) {
 		return "https://"
 	}
 	return "http://"

@@ -153,7 +153,9 @@ func TestLimitsBehindTheBalancer(t *testing.T) {
 	address := e.app.addresses()[0]
 	greedy := header(t, 2, "203.0.113.7:1")
 	held := []net.Conn{opened(t, balancerAddress, address, greedy), opened(t, balancerAddress, address, greedy)}
-	eventually(t, "both are counted, before TLS", func() bool { return e.app.connections.Addresses() == 1 })
+	eventually(t, "both are counted, before TLS", func() bool {
+		return strings.Contains(e.admin(t, http.MethodGet, "/metrics").Text, `sluice_proxy_headers_total{outcome="client"} 2`)
+	})
 	if got := answered(t, opened(t, balancerAddress, address, greedy)); got != "" {
 		t.Errorf("one too many: %q", got)
 	}
@@ -172,12 +174,14 @@ func TestLimitsBehindTheBalancer(t *testing.T) {
 
 	// Failures of one client, whatever it says that it is, are not another one's.
 	for i := range 61 {
+		eventually(t, "the one before is given back", func() bool { return e.app.connections.Addresses() == 0 })
 		res := e.doAs(t, throughBalancer(http1(), balancerAddress, header(t, 1, fmt.Sprintf("203.0.113.9:%d", i+1))), newTestKey(t), http.MethodGet, e.path("json"), nil,
 			"X-Forwarded-For", fmt.Sprintf("198.51.100.%d", i))
 		if res.StatusCode != http.StatusUnauthorized && (i < 60 || res.StatusCode != http.StatusTooManyRequests) {
 			t.Fatalf("failure %d: %d", i+1, res.StatusCode)
 		}
 	}
+	eventually(t, "all are given back", func() bool { return e.app.connections.Addresses() == 0 })
 	over := e.doAs(t, throughBalancer(http1(), balancerAddress, header(t, 1, "203.0.113.9:99")), newTestKey(t), http.MethodGet, e.path("json"), nil)
 	want(t, over, http.StatusTooManyRequests)
 	want(t, e.doAs(t, other, newTestKey(t), http.MethodGet, e.path("json"), nil), http.StatusUnauthorized)
