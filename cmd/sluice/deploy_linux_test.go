@@ -165,6 +165,7 @@ func TestUnits(t *testing.T) {
 	}
 	e := &edge{Account: testAccount(t), Key: newTestKey(t), Reads: newTestKey(t)}
 	s, r := startActivated(t, e, edgeFile(e, []string{standIn(t)}, ""), names...)
+	go s.listen()
 	s.hears(t, "READY=1")
 	r.awaitReady(t)
 	want(t, e.do(t, http.MethodGet, e.path("json"), nil), http.StatusOK)

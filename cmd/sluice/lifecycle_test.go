@@ -157,9 +157,9 @@ func TestReplicasHearOfClientsDeletes(t *testing.T) {
 	eventually(t, "it is made again", func() bool {
 		return ask(t, http.MethodPut, f.replicas[1].URL+path, nil, credential...).StatusCode == http.StatusCreated
 	})
-	for _, r := range f.replicas {
+	for i, r := range f.replicas {
 		if got := read(r); got != http.StatusUnauthorized {
-			t.Errorf("a stranger gets %d of what is made anew", got)
+			t.Errorf("a stranger gets %d of what is made anew, at replica %d", got, i)
 		}
 	}
 }
