@@ -21,6 +21,10 @@ type Pace struct {
 	DrainStall time.Duration // longest time without a byte of a refused body; 5 s
 	DrainTotal time.Duration // longest time for a refused body in all; 30 s
 	TailWrite  time.Duration // longest time that a client may take a live read's bytes; 30 s
+	// StreamWrite is the longest time in which the client of an HTTP/2 stream may give no
+	// room to the next 32 KiB of an answer; 10 min. Clients give it in steps of half their
+	// window, which is 5 MiB of curl's: at 20 KiB a second that takes four minutes.
+	StreamWrite time.Duration
 }
 
 func (p Pace) withDefaults() Pace {
@@ -35,6 +39,7 @@ func (p Pace) withDefaults() Pace {
 	or(&p.DrainStall, 5*time.Second)
 	or(&p.DrainTotal, 30*time.Second)
 	or(&p.TailWrite, 30*time.Second)
+	or(&p.StreamWrite, 10*time.Minute)
 	if p.MinBytes == 0 {
 		p.MinBytes = 30720
 	}

@@ -157,6 +157,9 @@ var errNotHTTP = errors.New("another protocol than was agreed on")
 
 // Read implements net.Conn.
 func (c *guardedConn) Read(p []byte) (int, error) {
+	if c.broken != nil {
+		return 0, c.broken
+	}
 	if c.secure != nil && c.state == nil {
 		if err := c.shake(); err != nil {
 			return 0, err

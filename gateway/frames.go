@@ -150,7 +150,11 @@ func (c *guardedConn) charge(f frame) error {
 			return c.abuse(abuseHeader)
 		}
 	case frameRST:
-		c.resets.Add(1)
+		// Some clients answer each frame that comes late on a stream that they have ended with
+		// one more: a request is ended once.
+		if c.resets.Add(1) > c.begun.Load() {
+			break
+		}
 		if err := c.chargeReset(); err != nil {
 			return err
 		}

@@ -91,7 +91,7 @@ func (c *chain) newScope(w http.ResponseWriter, r *http.Request) *Scope {
 	c.beginSpan(s, r)
 	s.answer.ResponseWriter = w
 	if r.ProtoMajor > 1 {
-		s.answer.stream, s.answer.stall = true, c.Pace.TailWrite
+		s.answer.stream, s.answer.stall = true, c.Pace.StreamWrite
 	}
 	return s
 }

@@ -9,8 +9,9 @@ import (
 // Of the answers of which a client reads nothing, or next to nothing, each held its
 // connection and the one to the node for as long as it liked (S09, H16). For each
 // readPiece of what is written to it a client has readStall, which is a KiB a second,
-// as with bodies the other way: on the connection, whatever is spoken on it, and over
-// HTTP/2 on each stream too, whose client may stop one alone. Only the time in which a
+// as with bodies the other way: on the connection, whatever is spoken on it. (The kernel
+// lets a writer go on once half of unsentBytes has gone, see cmd/sluice/listen_linux.go.)
+// Over HTTP/2 each stream has Pace.StreamWrite too, whose client may stop one alone. Only the time in which a
 // write waits for the client counts, so that a silent tail, or a node that takes its
 // time, is cut by neither.
 const (

@@ -79,7 +79,7 @@ func slowRig(t *testing.T, stall time.Duration, ends bool, script func(c *upConn
 	config := &tls.Config{Certificates: certificate.TLS.Certificates, NextProtos: []string{"h2", "http/1.1"}, MinVersion: tls.VersionTLS12}
 	certificate.Close()
 	rg, _ := newUpRig(t, func(c *upConn, _ *upRequest) { ended <- script(c) }, rigOptions{
-		change: func(o *Options) { o.Pace.TailWrite = stall },
+		change: func(o *Options) { o.Pace.TailWrite, o.Pace.StreamWrite = stall, stall },
 		around: func(l net.Listener) net.Listener {
 			if l = conns.Listener(l); ends {
 				l = tls.NewListener(l, config)

@@ -9,8 +9,6 @@ import (
 	"syscall"
 
 	"github.com/coreos/go-systemd/v22/activation"
-
-	"sluice/gateway/upstream"
 )
 
 // handedOverNames says which open files a process has been given by the one that it takes
@@ -101,9 +99,7 @@ func (h *inheritance) listen(name string, f *os.File) error {
 	if tcp, ok := l.(*net.TCPListener); ok {
 		l = keptAlive{tcp}
 		if raw, err := tcp.SyscallConn(); err == nil {
-			if control := upstream.UserTimeout(clientUserTimeout); control != nil {
-				_ = control("", "", raw) // one of Multipath TCP has no such option
-			}
+			_ = clientSocket("", "", raw) // one of Multipath TCP has no such options
 		}
 	}
 	h.listeners = append(h.listeners, handedListener{l, name})

@@ -3,8 +3,6 @@ package main
 import (
 	"net"
 	"time"
-
-	"sluice/gateway/upstream"
 )
 
 // A client that is gone without a word is found by the kernel: an idle connection
@@ -15,5 +13,5 @@ var clientKeepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, 
 
 // listenConfig opens sockets for clients.
 func listenConfig() *net.ListenConfig {
-	return &net.ListenConfig{KeepAliveConfig: clientKeepAlive, Control: upstream.UserTimeout(clientUserTimeout)}
+	return &net.ListenConfig{KeepAliveConfig: clientKeepAlive, Control: clientSocket}
 }

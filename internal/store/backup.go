@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
+	"strings"
 )
 
 // ErrNoBackup says why a store has not been copied.
@@ -18,9 +19,13 @@ var ErrNoBackup = errors.New("no backup was made")
 // and are on the disk when it returns. With an error it leaves neither. Postgres has tools of its own. The error
 // is ErrNoBackup.
 func Backup(ctx context.Context, storeURL, to string) (err error) {
+	// The URL of another database may have a password, and is in no message.
+	if !strings.HasPrefix(storeURL, "sqlite:") {
+		return fmt.Errorf("%w: store.url names no SQLite file; a store in Postgres is copied by pg_dump (docs/operations.md, Back up and restore)", ErrNoBackup)
+	}
 	path, err := sqlitePath(storeURL)
 	if err != nil {
-		return fmt.Errorf("%w: store.url names no SQLite file: use pg_dump", ErrNoBackup)
+		return fmt.Errorf("%w: %w", ErrNoBackup, err)
 	}
 	if _, err := os.Stat(path); err != nil {
 		return fmt.Errorf("%w: %w", ErrNoBackup, err)
