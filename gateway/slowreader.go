@@ -8,14 +8,17 @@ import (
 
 // Of the answers of which a client reads nothing, or next to nothing, each held its
 // connection and the one to the node for as long as it liked (S09, H16). For each
-// readPiece of what is written to it a client has readStall, which is a KiB a second,
-// as with bodies the other way: on the connection, whatever is spoken on it. (The kernel
-// lets a writer go on once half of unsentBytes has gone, see cmd/sluice/listen_linux.go.)
+// readPiece of what is written to it a client has readStall: on the connection, whatever
+// is spoken on it. That is long, since a client that reads all along may make room in
+// large steps: its kernel opens a window that was shut by a 16th of its buffer, which is
+// 400 KiB and more, and ours lets a writer go on once half of unsentBytes has gone
+// (cmd/sluice/listen_linux.go). One that makes no room at all is found by the kernel
+// before, after clientUserTimeout.
 // Over HTTP/2 each stream has Pace.StreamWrite too, whose client may stop one alone. Only the time in which a
 // write waits for the client counts, so that a silent tail, or a node that takes its
 // time, is cut by neither.
 const (
-	readStall = 30 * time.Second
+	readStall = 5 * time.Minute
 	readPiece = 32 << 10
 )
 

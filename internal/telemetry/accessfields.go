@@ -19,7 +19,7 @@ func AccessFields() []Field {
 		{"method", "", "As the client sent it, cut and cleaned."},
 		{"operation", "", "What was asked for, one of few words; `none`: it was not understood."},
 		{"status", "", "Of the answer. 499: the client left before its answer began; nothing was sent. 0: it was cut before its answer began."},
-		{"end", "", "How the answer ended: `whole`; `client_closed` (the client left, before or within it); `cut` (the node broke off); `drain` (a tail ended at a stop), `max_age` (a tail older than `tails.max_age`), `credential` (a tail whose credential has ended), all three at a place to resume from; `stalled` (the client took 30 s and more for 64 KiB, or for an event of a tail; or it gave an answer over HTTP/2 no room for 10 minutes); `shutdown` (cut at the end of a drain); `panic` (a fault of the gateway's)."},
+		{"end", "", "How the answer ended: `whole`; `client_closed` (the client left, before or within it); `cut` (the node broke off); `drain` (a tail ended at a stop), `max_age` (a tail older than `tails.max_age`), `credential` (a tail whose credential has ended), all three at a place to resume from; `stalled` (the client took 30 s and more for an event of a tail, 5 minutes for 64 KiB of an answer, or it gave one over HTTP/2 no room for 10 minutes); `shutdown` (cut at the end of a drain); `panic` (a fault of the gateway's)."},
 		{"bytes_in", "", "Bytes of the request's body that were read."},
 		{"bytes_out", "", "Bytes of the answer's body that were sent, heartbeats left out."},
 		{"seconds", "", "From the request's head to the end of the answer; of a tail, how long it was open."},
