@@ -255,7 +255,9 @@ func wantFile(t *testing.T, r release, pod core.PodSpec, binary string) {
 	path := filepath.Join(dir, "sluice.yaml")
 	write(t, path, text)
 	// Without a store nobody can have a key for tokens yet; and one of the origins is http.
-	wantGood(t, binary, path, env, "auth.signing_keys", "in clear over http")
+	// What stands before the pods is not the chart's to know, and its grace period is longer
+	// than the stop, which the manifests are held to.
+	wantGood(t, binary, path, env, "auth.signing_keys", "in clear over http", "trusted_proxies: is empty", "drain_timeout: makes a stop last")
 	var drains struct {
 		Listen  string `json:"listen"`
 		Delay   string `json:"drain_delay"`
